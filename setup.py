@@ -20,6 +20,7 @@ _FUNCTIONAL = [
   'cloudpickle>=2.2',
   'dm-env>=1.6',
   'dm-haiku>=0.0.17',
+  'flatbuffers>=2.0',  # What `jax.export` writes.
   'jax>=0.6.2',
   'matplotlib>=3.8',
   'numpy>=1.23',
@@ -85,6 +86,7 @@ _DEV = [
   'pytest>=9',
   'pytest-xdist>=3.6',
   'ruff>=0.14',
+  'setuptools>=77',
   'trustme>=1.2',
 ]
 

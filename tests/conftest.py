@@ -1,17 +1,24 @@
 """Strictness for every test: see also `filterwarnings` in pyproject.toml."""
 
+import ctypes
 import gc
 import os
+import pathlib
 import secrets
 import signal
 import sys
+import tempfile
 
 # Set before JAX is imported, and inherited by what tests start. Several CPU
 # devices, so that code which assumes that there is one is found out. Most of a
 # test's time is compilation; without optimizing machine code it takes half.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+# What tests compile is compiled once in a session, by whichever process.
 if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
-  os.environ.setdefault('JAX_ENABLE_COMPILATION_CACHE', 'false')
+  _cache = tempfile.TemporaryDirectory(prefix='ftwax-tests-')
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = _cache.name
+  os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
+  os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 os.environ['XLA_FLAGS'] = ' '.join(
   [
     os.environ.get('XLA_FLAGS', ''),
@@ -33,7 +40,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
   signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Tests of the half that talks to Reverb and acme, which need Python 3.10.
+# Files of tests that import Reverb or acme, which need Python 3.10. Their tests
+# are marked with `python_310`, as single tests are that do.
 _REVERB_HALF = [
   'replay/reverb',
   'agents/test_actor_and_learner.py',
@@ -64,12 +72,83 @@ def pytest_report_header(config):
   ]
 
 
+class _NamesFailures:
+  """Names a failed test when it fails: others may take long after it."""
+
+  def __init__(self, terminal):
+    self._terminal = terminal
+
+  def pytest_runtest_logreport(self, report):
+    if report.failed:
+      crash = getattr(report.longrepr, 'reprcrash', None)
+      reason = crash.message if crash else str(report.longrepr)
+      line = f'FAILED {report.nodeid} ({report.when}) {reason}'.splitlines()[0]
+      self._terminal.write_line(f'\n{line}', red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+  terminal = config.pluginmanager.get_plugin('terminalreporter')
+  if terminal and not hasattr(config, 'workerinput'):
+    config.pluginmanager.register(_NamesFailures(terminal))
+
+
+@pytest.hookimpl(tryfirst=True)  # Before -m selects.
+def pytest_collection_modifyitems(items):
+  tests = pathlib.Path(__file__).parent
+  for item in items:
+    path = item.path.relative_to(tests).as_posix()
+    if path.startswith(tuple(_REVERB_HALF)):
+      item.add_marker('python_310')
+    if item.get_closest_marker('python_310') and not _HAS_REVERB_HALF:
+      reason = 'acme, Reverb and Launchpad need Python 3.10'
+      item.add_marker(pytest.mark.skip(reason=reason))
+
+
 def pytest_collection_finish(session):
   """Collects garbage rarely: JAX makes much, and modules are many."""
   del session
   gc.collect()
   gc.freeze()
   gc.set_threshold(50_000, 20, 100)
+
+
+# What a test process holds at most. Linux allows 65,530 maps.
+_MAX_RESIDENT_BYTES = 2_000_000_000
+_MAX_MAPS = 20_000
+
+
+def _held():
+  """Returns the resident bytes and the memory maps of this process."""
+  process = pathlib.Path('/proc/self')
+  pages = int((process / 'statm').read_text().split()[1])
+  maps = (process / 'maps').read_bytes().count(b'\n')
+  return pages * os.sysconf('SC_PAGE_SIZE'), maps
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _frees_memory():
+  """Frees what a module compiled, once it has shown that it fits.
+
+  JAX keeps each compiled function, in maps of its own, as long as the function
+  lives, and the library's functions live as long as the process.
+  """
+  yield
+  if sys.platform != 'linux':
+    return
+  resident_bytes, maps = _held()
+  jax.clear_caches()
+  gc.collect()
+  if hasattr(libc := ctypes.CDLL(None), 'malloc_trim'):  # This is glibc's.
+    libc.malloc_trim(0)
+  assert resident_bytes < _MAX_RESIDENT_BYTES, (
+    f'the test process holds {resident_bytes / 1e9:.1f} GB at the end of this'
+    f' module, of {_MAX_RESIDENT_BYTES / 1e9:.0f} GB; split it, or compile less'
+  )
+  assert maps < _MAX_MAPS, (
+    f'the test process has {maps:,} memory maps at the end of this module, of'
+    f' {_MAX_MAPS:,}; split it, or compile less'
+  )
 
 
 @pytest.fixture

@@ -30,9 +30,6 @@ def test_format():
   _run('ruff', 'format', '--check', '.')
 
 
-@pytest.mark.skipif(
-  sys.version_info >= (3, 11), reason='Types are checked against Python 3.10'
-)
 def test_types(tmp_path):
   _run('mypy', '--cache-dir', str(tmp_path))
 

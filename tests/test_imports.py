@@ -286,9 +286,7 @@ REVERB_LAST = [
 ]
 
 
-@pytest.mark.skipif(
-  sys.version_info >= (3, 11), reason='Reverb installs on Python 3.10'
-)
+@pytest.mark.python_310
 @pytest.mark.parametrize(
   'order', ['ftwax first', pytest.param('reverb first', marks=pytest.mark.slow)]
 )

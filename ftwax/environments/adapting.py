@@ -134,12 +134,12 @@ def describe(environment: Any) -> str:
   if isinstance(environment, _IN_JAX):
     return _describe_maker(environment.reset)
   if getattr(environment, '__name__', None) == '<lambda>':
-    code = environment.__code__
-    ids = [value for value in code.co_consts if isinstance(value, str)]
-    names = [*code.co_names, *code.co_freevars]
-    classes = [name for name in names if name[:1].isupper()]
-    called = [name for name in names if name != 'make'][-1:]
-    return (ids or classes or called or ['environment'])[0]
+    code: Any = environment.__code__
+    used: list[str] = [*code.co_names, *code.co_freevars]
+    found = [value for value in code.co_consts if isinstance(value, str)]
+    found += [name for name in used if name[:1].isupper()]
+    found += [name for name in used if name != 'make'][-1:]
+    return [*found, 'environment'][0]
   for field in ('__name__', 'id', 'name'):
     if isinstance(name := getattr(environment, field, None), str):
       return name

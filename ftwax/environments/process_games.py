@@ -102,7 +102,7 @@ class ProcessGames(vector.PythonGames):
         for share in shares:
           self._workers.append(_Process(share, name, memory.fileno()))
         for process, share in zip(self._workers, shares, strict=True):
-          own = [seeds[place] for place in share]
+          own = [seeds[place] for place in share.tolist()]
           process.send('make', sent, own, name, process.first, wait_s=timeout_s)
         found = self._receive(self._workers, _START_S + timeout_s)
         super().__init__(found[0], num_games)

@@ -6,6 +6,7 @@ MODULE:NAME of a class or function that makes one.
 
 import dataclasses
 import importlib
+from typing import Any
 
 import ftwax
 from ftwax.agents import named
@@ -32,7 +33,7 @@ class Options(launch.Options):
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
-  core = {} if options.core is None else {'core': options.core}
+  core: dict[str, Any] = {} if options.core is None else {'core': options.core}
   return ftwax.ExperimentConfig(
     agent=named.AGENTS[options.agent](**core),
     environment=_find(options.environment),

@@ -133,7 +133,7 @@ def summarize(
   if num_pairs > 1:
     shape = len(seats), num_pairs, num_players
     meetings = zip(first.reshape(shape), second.reshape(shape), strict=True)
-    met = sum((a.T @ b + b.T @ a > 0).astype(np.int64) for a, b in meetings)
+    met = np.sum([a.T @ b + b.T @ a > 0 for a, b in meetings], axis=0)
     np.fill_diagonal(met, 0)
   lows, highs = wilson_interval(np.nan_to_num(win_rates) * met, met, deviations)
   design = ratings_lib.multiplicities(places, teams, num_players)

@@ -6,7 +6,6 @@ Without opponents, each member plays against itself. In a game of one team, each
 member takes each seat beside copies of each other one (cross-play).
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -107,8 +106,8 @@ class Plan(NamedTuple):
   games_per_place: int
   opponents: Mapping[str, players.Player]
   roles: tuple[int, ...] = ()
-  headlines: Callable[[types.NumpyArray], types.NumpyArray] = functools.partial(
-    np.sum, axis=-1
+  headlines: Callable[[types.NumpyArray], types.NumpyArray] = lambda returns: (
+    returns.sum(axis=-1)
   )
 
 

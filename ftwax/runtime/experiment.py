@@ -225,9 +225,7 @@ class ExperimentConfig(types.Config):
         adapting.make_factory(environment)  # Raises if it takes no seed.
         object.__setattr__(self, name, environment)
     if not self.name:
-      task = adapting.describe(self.environment)
-      name = re.sub(r'[^\w.-]', '_', f'{self.agent.name}_{task}')
-      object.__setattr__(self, 'name', name)
+      object.__setattr__(self, 'name', self._default_name)
     for name in ('num_environments', 'max_num_actor_steps', 'steps_per_round'):
       value = getattr(self, name)
       if value < 1:
@@ -265,6 +263,17 @@ class ExperimentConfig(types.Config):
       raise ValueError(
         f'opponent_share ({self.opponent_share}) must be in [0, 1]; choose 0.5.'
       )
+
+  @property
+  def _default_name(self) -> str:
+    task = adapting.describe(self.environment)
+    return re.sub(r'[^\w.-]', '_', f'{self.agent.name}_{task}')
+
+  def replace(self, **changes: Any) -> 'ExperimentConfig':
+    """Returns a copy with some fields changed; a default name follows."""
+    if self.name == self._default_name:
+      changes = {'name': '', **changes}
+    return dataclasses.replace(self, **changes)
 
   @property
   def environment_factory(self) -> game_vectors.EnvironmentFactory:

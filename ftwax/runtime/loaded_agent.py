@@ -3,7 +3,7 @@
 import os
 import pathlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -57,7 +57,8 @@ class LoadedAgent:
     self.player = players.frozen(actor, variables, game_spec.environment)
     self._state = self.initial_state()
     self._select = jax.jit(actor.select_action)
-    self._encode, self._decode = _identity, _identity
+    self._encode: Callable[[Any], Any] = _identity
+    self._decode: Callable[[Any], Any] = _identity
     if game_spec.spaces:
       from ftwax.environments import gymnasium_spaces  # Needs an extra.
 
@@ -136,10 +137,6 @@ class LoadedAgent:
         f' agent was trained in ({type(error).__name__}: {error}); give all'
         f' parts of {self.game_spec.environment.observations}.'
       ) from None
-    if jax.tree.structure(observation) != jax.tree.structure(
-      self.game_spec.environment.observations
-    ):
-      self._check_observation(observation)
     leaf, spec = (
       jax.tree.leaves(tree)[0]
       for tree in (observation, self.game_spec.environment.observations)

@@ -1,7 +1,8 @@
 """Resolves an experiment into the parts that runtimes use.
 
-Each process does this once. What is below gets parts and never the experiment,
-so nothing is made twice, and a function's arguments show what it depends on.
+Each process does this when it starts; that of a distributed run's coordinator
+has done it before, to check the experiment. What is below gets parts and never
+the experiment, so a function's arguments show what it depends on.
 """
 
 import contextlib

@@ -50,8 +50,7 @@ _MAY_DIFFER = (
   *(f'trackers.{index}' for index in range(len(trackers.TRACKERS))),
 )
 
-# Modules with a `run_experiment`, imported on demand, since two of them import
-# TensorFlow.
+# Modules of the runtimes, imported on demand.
 _RUNTIMES = {
   'local': 'ftwax.runtime.local.run',
   'device': 'ftwax.runtime.device.run',

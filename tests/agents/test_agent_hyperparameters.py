@@ -1,5 +1,6 @@
 import dataclasses
 import pickle
+import re
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_every_agent_has_those_of_the_family_and_documents_all(name):
   assert fields[: len(family)] == family
   docs = [kind.__doc__ or '' for kind in type(CONFIGS[name]).__mro__]
   for field in fields:
-    assert any(f'\n    {field}: ' in doc for doc in docs)
+    assert any(re.search(rf'^ *{field}: ', doc, re.M) for doc in docs)
 
 
 def test_a_number_is_fixed_and_a_prior_evolves():

@@ -2,7 +2,6 @@
 
 import collections
 import socket
-import sys
 
 import pytest
 
@@ -41,9 +40,7 @@ def test_what_is_missing_is_found(monkeypatch):
   assert 'is not installed' in found[0].text
 
 
-@pytest.mark.skipif(
-  sys.version_info >= (3, 11), reason='nothing is imported on newer Pythons'
-)
+@pytest.mark.python_310  # Nothing is imported on newer ones.
 def test_what_does_not_import_is_found(tmp_path, monkeypatch):
   (tmp_path / 'tensorflow.py').write_text(
     'raise ImportError("it is broken\\nin two lines")'

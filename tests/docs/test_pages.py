@@ -32,6 +32,9 @@ _LONG = {
   'your_own_network',
 }
 
+# Pages of acme and Reverb say so below their titles.
+_NEEDS_PYTHON_310 = re.compile('^# .*\n\nNeeds Python 3.10')
+
 # What makes a page short. Tests have several CPU devices already.
 _SHORTER = (
   (r'max_num_actor_steps=[\d_]+', 'max_num_actor_steps=600'),
@@ -66,6 +69,12 @@ _HOLDS = {
   ),
   'several_seeds': lambda names: set(names['scores']) == {'PPO', 'IMPALA'},
 }
+
+
+def _marks(page):
+  if _NEEDS_PYTHON_310.match(page.read_text('utf-8')):
+    return [pytest.mark.python_310]
+  return []
 
 
 def _code(page, directory):
@@ -110,7 +119,9 @@ def test_the_notebook_of_a_page_is_its_execution(page):
   'page',
   [
     pytest.param(
-      page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in _LONG)
+      page,
+      id=page.stem,
+      marks=[*_marks(page), *[pytest.mark.slow] * (page.stem in _LONG)],
     )
     for page in PAGES
   ],
@@ -126,6 +137,9 @@ def test_code_runs_shortened(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+  'page',
+  [pytest.param(page, id=page.stem, marks=_marks(page)) for page in PAGES],
+)
 def test_code_runs_as_printed(page, tmp_path):
   documented_code.run(_code(page, tmp_path), tmp_path, timeout_s=1800)

@@ -43,7 +43,10 @@ def test_an_experiment_is_named_after_agent_and_environment():
   made = ftwax.ExperimentConfig(_SMALL, 'ALE/Pong-v5', 100)
   assert made.name == 'impala_ALE_Pong-v5'
   assert ftwax.ExperimentConfig(_SMALL, Counting, 1).name == 'impala_Counting'
-  assert ftwax.ExperimentConfig(_SMALL, Counting, 1, name='a').name == 'a'
+  named = ftwax.ExperimentConfig(_SMALL, Counting, 1, name='a')
+  assert named.name == named.replace(environment='CartPole-v1').name == 'a'
+  moved = made.replace(agent=ppo.PPOConfig(), environment=Counting)
+  assert moved.name == 'ppo_Counting'
 
 
 def test_what_users_hold_has_short_reprs(tmp_path):

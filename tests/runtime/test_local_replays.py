@@ -19,18 +19,13 @@ from ftwax.records import loggers
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
 
-HAS_REVERB = sys.version_info < (3, 11)
-NEEDS_REVERB = pytest.mark.skipif(
-  not HAS_REVERB, reason='Reverb installs on Python 3.10'
-)
-
 
 def _make_matching(seed):
   del seed
   return functional_fakes.make_matching()
 
 
-@NEEDS_REVERB
+@pytest.mark.python_310
 @pytest.mark.parametrize(
   'batch_size', [4, pytest.param(3, marks=pytest.mark.slow)]
 )
@@ -52,7 +47,7 @@ def test_both_replays_give_the_same_bits(tmp_path, batch_size):
 
 
 @pytest.mark.slow
-@NEEDS_REVERB
+@pytest.mark.python_310
 def test_both_replays_evolve_the_same_population(tmp_path):
   with_reverb, functional = (
     run_helpers.make_run('local', tmp_path)(
@@ -129,7 +124,7 @@ def test_replayed_trajectories_have_priorities(tmp_path, runtime):
     assert np.isfinite(array).any(axis=-1).all()
 
 
-@NEEDS_REVERB
+@pytest.mark.python_310
 def test_reverb_cannot_draw_by_priority(tmp_path):
   config = a2c.A2CConfig(use_off_policy=True, prioritize_replay=True)
   experiment = run_helpers.make_experiment(
@@ -144,8 +139,10 @@ def test_reverb_cannot_draw_by_priority(tmp_path):
   [
     ('functional', True),
     pytest.param('functional', False, marks=pytest.mark.slow),
-    pytest.param('reverb', False, marks=NEEDS_REVERB),
-    pytest.param('reverb', True, marks=[NEEDS_REVERB, pytest.mark.slow]),
+    pytest.param('reverb', False, marks=pytest.mark.python_310),
+    pytest.param(
+      'reverb', True, marks=[pytest.mark.python_310, pytest.mark.slow]
+    ),
   ],
 )
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, replay, is_game):
@@ -229,9 +226,12 @@ def test_neither_tensorflow_nor_reverb_is_loaded(tmp_path):
   assert printed.splitlines()[-1] == '[]'
 
 
+@pytest.mark.python_310
+def test_reverb_may_be_asked_for():
+  assert replays.choose('reverb') == 'reverb'
+
+
 def test_reverb_must_be_installed_if_it_is_asked_for(monkeypatch):
-  if HAS_REVERB:
-    assert replays.choose('reverb') == 'reverb'
   assert replays.choose(None) == replays.choose('functional') == 'functional'
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   with pytest.raises(ImportError, match=r"replay \('reverb'\) needs dm-reverb"):

@@ -36,12 +36,31 @@ def parts():
 # Most operations of each function, loops counted once: on an accelerator, where
 # each is at most one launch, these and not the arithmetic limit small agents.
 MAX_OPERATIONS = {
-  'init': 5_600,
-  'call': 6_900,
-  'act': 2_600,
-  'begin_round': 3_300,
-  'evolve': 2_900,
+  'init': 25_000,
+  'call': 13_200,
+  'act': 8_000,
+  'begin_round': 12_200,
+  'evolve': 10_000,
 }
+
+
+def _num_operations(text):
+  """Counts operations, without constants and with each call's inlined.
+
+  As XLA does it: versions of JAX write the same program with more or fewer
+  shared functions and constants.
+  """
+  calls, counts = {}, {}
+  for function in text.split(' func.func ')[1:]:
+    name = re.search(r'@([\w.]+)', function)[1]
+    calls[name] = re.findall(r'call @([\w.]+)', function)
+    counts[name] = len(re.findall(r' = "?stablehlo\.(?!constant)', function))
+
+  @functools.cache
+  def count(name):
+    return counts[name] + sum(map(count, calls[name]))
+
+  return count('main')
 
 
 @pytest.mark.parametrize('name', MAX_OPERATIONS)
@@ -62,7 +81,7 @@ def test_runs_lower_for_all_platforms(parts, name):
   # Nothing returns to the host, which would stop the device in each step.
   text = lowered.as_text()
   assert 'callback' not in text and 'infeed' not in text
-  assert text.count(' = stablehlo.') <= MAX_OPERATIONS[name]
+  assert _num_operations(text) <= MAX_OPERATIONS[name]
   products = re.findall('stablehlo.dot_general .*', text)
   # Rewards and ratings ask for all of float32.
   products = [each for each in products if 'HIGHEST' not in each]

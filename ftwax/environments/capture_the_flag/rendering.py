@@ -8,6 +8,7 @@ red. While a cue tells that a game is reversed, views are negatives.
 """
 
 import functools
+import itertools
 from typing import Any
 
 import jax.numpy as jnp
@@ -170,13 +171,9 @@ def _paint(code: types.Array, tile_size: int) -> types.Array:
 @functools.lru_cache
 def _make_tiles(size: int) -> npt.NDArray[np.uint8]:
   """Paints the tile of each code, uint8 [num_codes, size, size, 3]."""
-  grounds, figures, flags = np.meshgrid(
-    np.arange(len(_GROUND_COLORS)),
-    np.arange(_NUM_FIGURES),
-    np.arange(_NUM_FLAGS),
-    indexing='ij',
+  codes = itertools.product(
+    range(len(_GROUND_COLORS)), range(_NUM_FIGURES), range(_NUM_FLAGS)
   )
-  codes = zip(grounds.flat, figures.flat, flags.flat, strict=True)
   return np.stack([_make_tile(size, *code) for code in codes])
 
 

@@ -144,7 +144,7 @@ def _bind(
 
   signature = inspect.signature(function)
   _, *parameters = signature.parameters.values()
-  bound.__doc__ = re.sub('    config: .*\n', '', function.__doc__ or '')
+  bound.__doc__ = re.sub(' *config: .*\n', '', function.__doc__ or '')
   bound.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
   return bound
 

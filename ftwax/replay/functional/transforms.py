@@ -83,7 +83,7 @@ def vary_alike(tree: _Tree) -> _Tree:
       return leaf
     if hasattr(lax, 'pcast'):  # Its name since JAX 0.8.
       return lax.pcast(leaf, missing, to='varying')
-    return lax.pvary(leaf, missing)
+    return lax.pvary(leaf, missing)  # type: ignore[attr-defined, unused-ignore]
 
   new: _Tree = jax.tree.map(vary, tree)
   return new

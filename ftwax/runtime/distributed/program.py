@@ -486,16 +486,18 @@ class Coordination:
     clients: Mapping[str, Any],
   ):
     """Stores what `runner.run_with` needs, and the clients of all nodes."""
-    options = (True, period, num_eval_episodes, settings)
+    self._courier = courier = CourierEngine(clients)
     self._run_with = functools.partial(
       runner.run_with,
-      lambda: self._courier,
+      lambda: courier,
       experiment,
       pathlib.Path(run_dir),
-      *options,
+      resume=True,
+      period=period,
+      num_eval_episodes=num_eval_episodes,
+      settings=settings,
       see_records=self._see,
     )
-    self._courier = CourierEngine(clients)
     self._records: run_records.RunRecords | None = None
 
   def counts(self) -> dict[str, float]:

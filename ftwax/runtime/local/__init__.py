@@ -1,1 +1,1 @@
-"""Runs experiments whose actors run in Python; shared by all runtimes."""
+"""Runs experiments in one process, with actors that run in Python."""
