@@ -133,9 +133,10 @@ def describe(environment: Any) -> str:
     first = environment.args[0] if environment.args else None
     spec = getattr(first, 'spec', None)  # Of Gymnasium.
     own = environment.__dict__.get('__name__')
-    names = [first, getattr(spec, 'id', None), own]
-    ids = [name for name in names if isinstance(name, str)]
-    return ids[0] if ids else describe(environment.func)
+    for name in first, getattr(spec, 'id', None), own:
+      if isinstance(name, str):
+        return name
+    return describe(environment.func)
   if isinstance(environment, _IN_JAX):
     return _describe_maker(environment.reset)
   if getattr(environment, '__name__', None) == '<lambda>':

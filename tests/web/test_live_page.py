@@ -63,12 +63,12 @@ def test_a_missing_extra_is_told_before_the_run(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(
     importlib.util, 'find_spec', lambda name: name != 'uvicorn' or None
   )
-  with pytest.raises(ImportError, match=r"\['uvicorn'\].*\.\[web\]'"):
+  with pytest.raises(ImportError, match=r"\['uvicorn'\].*\.\[web\]"):
     live_page.check()
   with pytest.raises(SystemExit) as end:
     run_dir = tmp_path / 'run'
     commands.main(['train', 'catch', '--watch', f'--run_dir={run_dir}'])
-  assert "install -c constraints.txt -e '.[web]'" in str(end.value.code)
+  assert 'install -c constraints.txt -e ".[web]"' in str(end.value.code)
   assert not run_dir.exists()
 
 

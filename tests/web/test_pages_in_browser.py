@@ -17,6 +17,7 @@ import uvicorn
 import web_helpers
 from axe_core_python import sync_playwright as axe
 from playwright import sync_api
+from starlette import applications, routing, staticfiles
 
 from ftwax.records import run_directory
 from ftwax.reporting import comparison, report, saved_games, sweep_figures
@@ -26,6 +27,11 @@ from ftwax.web import pages, play_room, run_tail
 ROOT = pathlib.Path(__file__).parents[2]
 
 _CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
+
+# Pages ask every five seconds, which takes long in a test.
+_HURRY = """const wait = setTimeout;
+setTimeout = (does, period) => wait(does, period > 1000 ? period / 20 : period);
+"""
 
 # The path of the first chart of the live page, and its number of points.
 _PATH = 'document.querySelector(".chart .line")?.getAttribute("d") || ""'
@@ -98,6 +104,9 @@ _SHOWN = """[...document.querySelectorAll('h1, p, td, button, svg, canvas')]
   .length"""
 
 
+_OVERFLOW = 'document.scrollingElement.scrollWidth - innerWidth'
+
+
 def _check_looks(page, name):
   """Checks contrast, names, roles and room, in light and dark, on a phone.
 
@@ -120,8 +129,7 @@ def _check_looks(page, name):
           (found['id'], found['nodes'][0]['html'], found['nodes'][0]['any'])
           for found in axe.Axe().run(page)['violations']
         ] == []
-    overflow = 'document.scrollingElement.scrollWidth - innerWidth'
-    assert page.evaluate(overflow) <= 0
+    assert page.evaluate(_OVERFLOW) <= 0
 
 
 def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
@@ -192,6 +200,37 @@ def test_the_page_of_the_site_is_played_by_keys(page, tmp_path):
   score, _, _ = end.partition(',')
   assert page.inner_text('#status').startswith(f'{score},')
   _check_looks(page, 'site_replay')
+
+
+# Without the API, which documents modules that need Python 3.10.
+_SITE = f"""INHERIT: {ROOT}/mkdocs.yml
+docs_dir: {ROOT}/docs
+exclude_docs: "*.py\\n/api/\\n"
+hooks: [{ROOT}/docs/hooks.py]
+nav: null
+"""
+
+
+@pytest.mark.slow
+def test_no_page_of_the_site_logs_an_error_or_is_too_wide(page, tmp_path):
+  pytest.importorskip('mkdocs')
+  config, site = tmp_path / 'mkdocs.yml', tmp_path / 'site'
+  config.write_text(_SITE, 'utf-8')
+  subprocess.run(
+    [sys.executable, '-m', 'mkdocs', 'build', '-q', '-f', config, '-d', site],
+    check=True,
+    timeout=300,
+  )
+  files = staticfiles.StaticFiles(directory=site)
+  app = applications.Starlette(routes=[routing.Mount('/', files)])
+  paths = sorted(site.rglob('*.html'))
+  assert len(paths) > 40
+  with _serve(app) as address:
+    for width in (1440, 390):
+      page.set_viewport_size({'width': width, 'height': 844})
+      for path in paths:
+        page.goto(f'{address}/{path.relative_to(site)}')
+        assert page.evaluate(_OVERFLOW) <= 0, path
 
 
 def test_a_shared_game_plays_the_same_states_without_a_network(
@@ -313,12 +352,16 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
   )
   saved = saved_games.SavedGames(tmp_path / 'games')
   app = pages.make_watch_app([run_tail.RunTail(run)], None, saved)
+  page.add_init_script(_HURRY)
   with _serve(app) as address:
     page.goto(address)
     page.wait_for_selector('.chart svg')
     assert page.evaluate(_NUM_POINTS) == 2
     web_helpers.append_rows(run, 30, 40)
     page.wait_for_selector('#runs p:has-text("40 of 100 (40%) steps")')
+    log = run / 'logs' / 'train.jsonl'
+    os.utime(log, (log.stat().st_mtime - 120.0,) * 2)
+    os.utime(run / 'logs' / 'evaluation.jsonl', (0.0, 0.0))
     page.wait_for_selector('#runs p:has-text("Stopped")')
     page.wait_for_selector(
       '#runs p:has-text("Loses against")', state='detached'
@@ -352,6 +395,7 @@ def test_a_run_is_watched_while_it_trains(page, tmp_path):
     text=True,
   )  # fmt: skip
   with process:
+    page.add_init_script(_HURRY)
     page.goto(web_helpers.read_link(process.stdout))
     page.wait_for_selector('#runs p:has-text("Compiling")')
     page.wait_for_selector('.chart svg')
