@@ -26,6 +26,6 @@ def run(options: Options) -> int:
   print(comparison.format_table(comparison.make_table(rows)))
   figure = comparison.plot(rows, 'Training, and means over seeds')
   path = pathlib.Path(options.out)
-  path.write_bytes(drawing.to_png(figure))
+  drawing.write_png(path, figure)
   print(f'\nCurves: {path}')
   return 0

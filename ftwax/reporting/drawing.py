@@ -10,6 +10,8 @@ import matplotlib
 import matplotlib.figure
 import matplotlib.ticker
 
+from ftwax.records import files
+
 FAINT = '#8c959f'
 
 # Words that are written in capitals.
@@ -58,9 +60,7 @@ def readable(name: str) -> str:
 
 def write_png(path: pathlib.Path, figure: matplotlib.figure.Figure) -> None:
   """Writes a PNG file atomically."""
-  temporary = path.with_suffix('.tmp')
-  temporary.write_bytes(to_png(figure))
-  temporary.replace(path)
+  files.write_atomically(path, to_png(figure))
 
 
 def to_png(figure: matplotlib.figure.Figure) -> bytes:

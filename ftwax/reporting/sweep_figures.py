@@ -129,4 +129,4 @@ def write(
       last = cell.last.tolist()
       half = comparison.half_width(cell.last) if len(last) > 1 else ''
       writer.writerow([*values, cell.last.mean(), half, *last])
-  (folder / 'sweep.png').write_bytes(drawing.to_png(plot(cells, title)))
+  drawing.write_png(folder / 'sweep.png', plot(cells, title))

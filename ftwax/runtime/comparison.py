@@ -48,6 +48,6 @@ def compare(
   first = next(iter(rows.values()))[0].directory
   title = f'{first.resolve().parent.name}: training, and means over seeds'
   path = first / CURVES_FILE
-  path.write_bytes(drawing.to_png(comparison.plot(rows, title)))
+  drawing.write_png(path, comparison.plot(rows, title))
   print(f'\nCurves: {path}')
   return rows
