@@ -32,20 +32,22 @@ class DamagedRecordWarning(RuntimeWarning):
   """A record is damaged, and what it holds is left out."""
 
 
-def write_atomically(path: pathlib.Path, text: str) -> None:
-  """Replaces a file so that readers see either the old text or the new one.
+def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
+  """Replaces a file so that readers see the old content or the new one.
 
-  The text and the file's name are on disk when this returns. Line ends stay as
-  they are. Surrogates, which
-  represent non-UTF-8 bytes of a path, are written as these bytes.
+  The content and the file's name are on disk when this returns. Line ends stay
+  as they are. Surrogates, which represent non-UTF-8 bytes of a path, are
+  written as these bytes.
 
   Args:
     path: path of the file; its directory must exist.
-    text: written as UTF-8.
+    content: text is written as UTF-8.
   """
+  if isinstance(content, str):
+    content = content.encode('utf-8', 'surrogateescape')
   temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
   try:
-    write_synced(temporary, text.encode('utf-8', 'surrogateescape'))
+    write_synced(temporary, content)
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)

@@ -107,7 +107,7 @@ def read_parts(
           )
         part = part[name]
       parts.append(rebuild(part, kind, key))
-  except (ValueError, RecursionError) as error:
+  except (ValueError, OverflowError, RecursionError) as error:
     path = pathlib.Path(directory) / run_directory.CONFIG_FILE
     raise ValueError(f'{path}: {error}') from None
   return parts
@@ -129,7 +129,9 @@ def _rebuild_mapping(
     return _to_dict(plain, choices, key, current)
   is_record = registry.is_record_class(part)
   if not (
-    _admits(part, choices) if is_record else any(map(_admits_code, choices))
+    _admits(part, choices)
+    if is_record
+    else any(_takes(choice, part) for choice in choices)
   ):
     raise ValueError(
       f'{key} ({name}) must be {_readable(*choices)}; give one of that type.'
@@ -197,7 +199,8 @@ def _fit(plain: Any, kind: Any, key: str) -> Any:
   elif kind is int and isinstance(plain, float) and plain.is_integer():
     return int(plain)  # Such as 1e6.
   elif kind in (int, str) and isinstance(plain, kind):
-    return plain
+    if kind is str or abs(plain) < 2**63:
+      return plain
   raise LookupError(key)
 
 
@@ -307,6 +310,26 @@ def _admits_code(kind: Any) -> bool:
     or isinstance(kind, typing.TypeVar)
     or (getattr(kind, '_is_protocol', False) and '__call__' in vars(kind))
   )
+
+
+def _takes(kind: Any, part: Any) -> bool:
+  """Returns whether a type is that of code, which makes what a part makes."""
+  if not _admits_code(kind) or not part.__module__.startswith('ftwax.'):
+    return _admits_code(kind)
+  wanted: Any = (*typing.get_args(kind), Any)[1:2] or (Any,)
+  if getattr(kind, '_is_protocol', False):
+    wanted = (typing.get_type_hints(kind.__call__).get('return', Any),)
+  (wanted,) = wanted
+  made = part
+  if not isinstance(part, type):
+    made = typing.get_type_hints(part).get('return', Any)
+  if Any in (wanted, made) or wanted == made:
+    return True
+  if getattr(wanted, '_is_protocol', False):
+    names = [name for name in vars(wanted) if not name.startswith('_')]
+    return all(hasattr(made, name) for name in names)
+  origin = typing.get_origin(wanted) or wanted
+  return isinstance(made, type) and issubclass(made, origin)
 
 
 def _is_prior(value: Any) -> bool:

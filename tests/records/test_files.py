@@ -9,6 +9,7 @@ import pathlib
 import tracemalloc
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import ftwax
@@ -21,7 +22,7 @@ from ftwax.records import (
   loggers,
   run_directory,
 )
-from ftwax.reporting import report
+from ftwax.reporting import drawing, report, videos
 from ftwax.runtime import loading
 from ftwax.web import run_tail
 
@@ -31,7 +32,8 @@ _SECRET = 'root:secret'
 # Calls that open a file by its path, and where they open none of a run; those
 # of /proc are none either.
 _OPENING = {
-  'open', 'read_bytes', 'read_text', 'fdopen', 'load_file', 'safe_open',
+  'open', 'read_bytes', 'read_text', 'write_bytes', 'write_text', 'fdopen',
+  'load_file', 'safe_open',
   'fromfile', 'loadtxt', 'genfromtxt', 'memmap', 'copyfile', 'copy2', 'copy',
   'copytree', 'imread', 'mimread', 'FileIO', 'GzipFile', 'open_code',
 }  # fmt: skip
@@ -51,7 +53,8 @@ _ELSEWHERE = {
   'runtime/distributed/leftovers.py',
   'runtime/distributed/namespaces.py',
   'runtime/distributed/ray_engine.py',
-  # Tables that a run or a sweep of this process writes.
+  # Tables that a run, a sweep or a script of this process writes.
+  'experiments/repeat_copy.py',
   'records/loggers.py',
   'reporting/sweep_figures.py',
 }
@@ -293,6 +296,34 @@ def test_a_resumed_foreign_run_writes_to_no_other_file(tmp_path, secret):
   (run / 'command.txt').symlink_to(secret)
   with pytest.raises(run_directory.RunDirectoryError, match='is a link'):
     run_directory.open_existing(run, {'b': 1})
+  assert secret.read_text() == _SECRET
+
+
+def test_figures_and_films_are_written_through_no_link(tmp_path, secret):
+  run = tmp_path / 'run'
+  run.mkdir()
+  pid = os.getpid()
+  for name in (
+    'curves.tmp', 'curves.png', '.curves.png.tmp', f'.curves.png.{pid}.tmp',
+    '.film.gif.tmp', 'film.gif', f'.film.gif.{pid}.tmp',
+  ):  # fmt: skip
+    (run / name).symlink_to(secret)
+  figure = drawing.make_figure(1.0, 1.0)
+  frames = np.zeros((2, 4, 4, 3), np.uint8)
+  for write in (
+    lambda: drawing.write_png(run / 'curves.png', figure),
+    lambda: videos.write_gif(run / 'film.gif', frames),
+  ):
+    # The name of the temporary file was guessed, which is cleared away.
+    with pytest.raises(OSError, match='is a link or in one'):
+      write()
+    write()
+  assert secret.read_text() == _SECRET
+  for name in ('curves.png', 'film.gif'):
+    assert not (run / name).is_symlink()
+  (run / 'videos').symlink_to(tmp_path)
+  with pytest.raises(OSError, match='is a link or in one'):
+    videos.write_gif(run / 'videos' / 'secret', frames)
   assert secret.read_text() == _SECRET
 
 

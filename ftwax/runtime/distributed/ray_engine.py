@@ -26,6 +26,7 @@ import cloudpickle
 from absl import logging
 
 from ftwax import extras
+from ftwax.records import files
 from ftwax.runtime.distributed import engine, leftovers
 from ftwax.runtime.distributed import settings as settings_lib
 
@@ -218,9 +219,9 @@ class _Node:
     """
     if os.path.isdir(output):
       path = os.path.join(output, f'{name.replace("/", "-")}.txt')
-      file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-      os.dup2(file, sys.stdout.fileno())
-      os.dup2(file, sys.stderr.fileno())
+      with files.opened(pathlib.Path(path), 'ab') as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
     os.environ.update(variables or {})
     if is_pinned:
       cpus = sorted(os.sched_getaffinity(0))
