@@ -19,6 +19,7 @@ import os
 import pathlib
 import types as python_types
 import typing
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -96,6 +97,16 @@ def read_parts(
   run_directory.check_layout(directory)
   plain = run_directory.read_config(directory)
   plain = {name: plain[name] for name in plain if name not in without}
+  agent = plain.get('agent')
+  if isinstance(agent, Mapping) and isinstance(agent.get('loss'), Mapping):
+    name = agent['loss'].get(config_files.TYPE)
+    if registry.find(name) is None:
+      warnings.warn(
+        f'the loss of the run ({name!r:.80}) is not registered and left out;'
+        ' acting needs none.',
+        stacklevel=2,
+      )
+      plain['agent'] = {**agent, 'loss': None}
   parts = []
   try:
     for key, kind in kinds.items():
