@@ -45,9 +45,8 @@ def test_every_experiment_has_a_help_of_one_screen(capsys, name):
   assert lines[2].endswith('.')
   assert len(lines) <= 48 and max(map(len, lines)) <= 80
   assert 'chex' not in text and 'helpfull' not in text
-  if not name.startswith(('pbt', 'repeat', 'what')):
-    for flag in ('seed', 'runtime', 'resume', 'set', 'config'):
-      assert f'  --{flag}' in text
+  for flag in ('seed', 'runtime', 'resume', 'set', 'config'):
+    assert f'  --{flag}' in text
 
 
 def test_tasks_start_from_their_settings():

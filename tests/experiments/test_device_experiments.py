@@ -33,7 +33,11 @@ def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
 
 @pytest.mark.slow
 def test_repeat_copy_runs(tmp_path):
-  arguments = ['repeat_copy.py', '--updates=20', '--report_every=10']
+  arguments = [
+    '../research/repeat_copy.py',
+    '--updates=20',
+    '--report_every=10',
+  ]
   result = commands.run([*arguments, '--seeds=1'], tmp_path)
   assert result.returncode == 0, result.stderr
   assert re.search(r'exact +\d', result.stdout)

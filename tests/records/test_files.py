@@ -54,7 +54,6 @@ _ELSEWHERE = {
   'runtime/distributed/namespaces.py',
   'runtime/distributed/ray_engine.py',
   # Tables that a run, a sweep or a script of this process writes.
-  'experiments/repeat_copy.py',
   'records/loggers.py',
   'reporting/sweep_figures.py',
 }

@@ -116,7 +116,9 @@ def test_an_agent_acts_without_the_loss_of_its_training(trained, tmp_path):
   config = json.loads((run / 'config.json').read_text())
   config['agent']['loss'] = {'__type__': 'my_file:my_loss'}
   (run / 'config.json').write_text(json.dumps(config))
-  with pytest.warns(UserWarning, match=r"loss of the run \('my_file:my_loss'\)"):
+  with pytest.warns(
+    UserWarning, match=r"loss of the run \('my_file:my_loss'\)"
+  ):
     agent = loading.load(run)
   run_helpers.assert_same(
     agent.variables, loading.load(trained.run_dir).variables

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import sys
 
 import dm_env
 import jax
@@ -14,17 +13,13 @@ from dm_env import specs
 
 from ftwax import types
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope='module')
 def paper():
-  """The program, which is outside of the package."""
-  sys.path.insert(0, str(ROOT / 'benchmarks'))
-  try:
-    import paper as module
-  finally:
-    sys.path.pop(0)
+  import paper as module
+
   return module
 
 

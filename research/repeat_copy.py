@@ -6,7 +6,7 @@ al., 2016, "Hybrid computing using a neural network with dynamic external
 memory"). The loss is the sigmoid cross-entropy of the outputs, in bits per
 sequence.
 
-Run `uv run experiments/repeat_copy.py`. It trains a DNC and an LSTM of the same
+Run `uv run research/repeat_copy.py`. It trains a DNC and an LSTM of the same
 size with several seeds, and writes losses and plots of inputs, targets,
 outputs, read weights and write weights to `runs/repeat_copy`. `--compare`
 trains every kind of linkage instead and prints a table.

@@ -7,7 +7,7 @@ al., 2017, arXiv:1711.09846). In random search, the same eight agents train
 independently for the same number of steps. A table shows the best, median and
 mean return of the members, averaged over the last episodes.
 
-Run `uv run experiments/pbt_catch.py`. It runs all seeds in turn, each in its
+Run `uv run research/pbt_catch.py`. It runs all seeds in turn, each in its
 own directory below `runs/pbt_catch`.
 """
 

@@ -1,7 +1,6 @@
 import numpy as np
+import probes
 import pytest
-
-from ftwax.reporting import probes
 
 
 def test_probes_find_what_states_tell_and_nothing_else():

@@ -1,6 +1,6 @@
 """Evolution judged by its best member, against members that never copy.
 
-    uv run benchmarks/evolution.py --tasks catch cartpole --num_seeds=5
+    uv run research/evolution.py --tasks catch cartpole --num_seeds=5
 
 A cell is one run: an arm of a task with a seed, on one core. After it, the best
 of its members is chosen on some games, and that member alone is scored on
@@ -27,27 +27,32 @@ import functools
 import json
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import common
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pbt_catch
 import scipy.stats
 
 import ftwax
 from ftwax import hyperparameters
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
-from ftwax.experiments import capture_the_flag, pbt_catch  # noqa: TID251
+from ftwax.experiments import capture_the_flag  # noqa: TID251
 from ftwax.population import evolution, ratings, selection
 from ftwax.population import state as state_lib
 from ftwax.records import loggers
 from ftwax.runtime import evaluation, loading, prepare, sharding
 from ftwax.runtime.device import compiled_arena, matches
 from ftwax.runtime.local import evaluations
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / 'benchmarks'))
+
+import common  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)

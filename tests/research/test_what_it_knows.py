@@ -1,10 +1,11 @@
+import pathlib
 import subprocess
 import sys
 
 import pytest
-from experiment_commands import ROOT
 
-SCRIPT = str(ROOT / 'experiments' / 'what_it_knows.py')
+ROOT = pathlib.Path(__file__).parents[2]
+SCRIPT = str(ROOT / 'research' / 'what_it_knows.py')
 
 
 def _run(*arguments):

@@ -1,6 +1,6 @@
 """Analyzes a trained agent: linear probes of its state, and its behavior.
 
-Run `uv run experiments/what_it_knows.py RUN_DIR` on a run of
+Run `uv run research/what_it_knows.py RUN_DIR` on a run of
 `capture_the_flag.py`, or pass `capture_the_flag` for the population included in
 the library. Two copies of a member play against two scripted opponents. In each
 step, questions about the game are answered from the game's state, and probes
@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
+import probes
 
 from ftwax import types
 from ftwax.cli import flags, launch
@@ -27,7 +28,7 @@ from ftwax.environments import capture_the_flag, functional
 from ftwax.environments.capture_the_flag import browser, rules
 from ftwax.population import players
 from ftwax.records import checkpoints, files
-from ftwax.reporting import drawing, page, probes
+from ftwax.reporting import drawing, page
 from ftwax.runtime import loaded_agent, loading
 
 

@@ -1,8 +1,8 @@
 """Holds a population against the figures of the For The Win paper.
 
-    uv run benchmarks/paper.py
-    uv run benchmarks/paper.py --phases=RUN --stranger=RUN --exploit=RUN
-    uv run benchmarks/paper.py --rows=delays
+    uv run research/paper.py
+    uv run research/paper.py --phases=RUN --stranger=RUN --exploit=RUN
+    uv run research/paper.py --rows=delays
 
 Each row of `docs/paper.md`, which this program writes, is a claim of Jaderberg
 et al. (2019, arXiv:1807.01281) on agents that were trained in their game, what
@@ -24,28 +24,32 @@ import functools
 import json
 import pathlib
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import common
 import jax
 import jax.numpy as jnp
 import numpy as np
+import probes
+import what_it_knows
 
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag as game_lib
 from ftwax.environments.capture_the_flag import browser
-from ftwax.experiments import what_it_knows  # noqa: TID251
 from ftwax.population import players
 from ftwax.records import files
-from ftwax.reporting import drawing, evaluation_curves, history, probes
+from ftwax.reporting import drawing, evaluation_curves, history
 from ftwax.runtime import exploiting, loaded_agent, loading, rebuilding
 from ftwax.runtime.device import matches
 
 ROOT = pathlib.Path(__file__).parents[1]
+sys.path.append(str(ROOT / 'benchmarks'))
+
+import common  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -1017,7 +1021,7 @@ were not tried. A claim holds if the 95% interval of its number lies on its
 side. Intervals are bootstrapped over {options.games} games of each number, and
 tell nothing of other populations.
 
-`uv run benchmarks/paper.py` computes the rows and writes this page; with the
+`uv run research/paper.py` computes the rows and writes this page; with the
 flags in the last column it prints one of them. The first
 {options.members} members of `{options.run}` play, seed {options.seed};
 {machine}. The runs of the phases of training, of strangers, of a responder, of
