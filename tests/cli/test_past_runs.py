@@ -99,7 +99,7 @@ def test_the_experiment_of_a_run_is_rebuilt(tmp_path):
   again = past_runs.rebuild(str(tmp_path), None)
   assert again.seed == 3 and again.agent == experiment.agent
   assert config_files.to_json(again) == plain
-  assert again.environment_factory(0).reset().observation.shape == (10, 5)
+  assert again.environment_factory(0).spec.observations.shape == (10, 5)
 
 
 @pytest.mark.parametrize('name', [n for n in launch.names() if _builds(n)])
