@@ -42,8 +42,9 @@ from ftwax import hyperparameters
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.experiments import capture_the_flag, pbt_catch  # noqa: TID251
-from ftwax.population import evolution, lineage, ratings, selection
+from ftwax.population import evolution, ratings, selection
 from ftwax.population import state as state_lib
+from ftwax.records import loggers
 from ftwax.runtime import evaluation, loading, prepare, sharding
 from ftwax.runtime.device import compiled_arena, matches
 from ftwax.runtime.local import evaluations
@@ -232,7 +233,7 @@ def run(options: Options, task: str, arm: str, seed: int) -> dict[str, Any]:
   scores = _play(experiment, agents, _NUM_CHOICE, 0).mean(axis=1)
   best = int(np.argmax(scores))
   (score,) = _play(experiment, agents[best : best + 1], _NUM_SCORE, 1)
-  rows = lineage.read(directory / 'lineage.jsonl')
+  rows = loggers.read_jsonl(directory / 'lineage.jsonl')
   cell = {
     'task': task,
     'arm': arm,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
   from ftwax.population.population_config import (
     PopulationConfig as PopulationConfig,
   )
+  from ftwax.registry import register as register
   from ftwax.runtime.device.train import make_train as make_train
   from ftwax.runtime.experiment import ExperimentConfig as ExperimentConfig
   from ftwax.runtime.loading import load as load
@@ -45,6 +46,7 @@ _SHORTCUTS = {
   'check_environment': ('ftwax.environments.checking', 'check'),
   'load': ('ftwax.runtime.loading', 'load'),
   'make_train': ('ftwax.runtime.device.train', 'make_train'),
+  'register': ('ftwax.registry', 'register'),
   'run': ('ftwax.runtime.runs', 'run_experiment'),
 }
 
@@ -62,6 +64,7 @@ __all__ = (
   'networks',
   'population',
   'records',
+  'register',
   'replay',
   'reporting',
   'run',

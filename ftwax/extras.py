@@ -31,6 +31,7 @@ def required(
 
 def install(extra: str) -> str:
   """Returns the command that installs an extra, here or in a clone."""
+  part = f'[{extra}]' if extra else ''
   if (pathlib.Path(__file__).parents[1] / 'setup.py').exists():
-    return f'uv sync, or pip install -c constraints.txt -e ".[{extra}]"'
-  return f'pip install "ftwax[{extra}]"'
+    return f'uv sync, or pip install -c constraints.txt -e ".{part}"'
+  return f'pip install "ftwax{part}"'

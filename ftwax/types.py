@@ -515,6 +515,7 @@ class Config:
     for name in fields:
       if name not in known:
         meant = suggestions.suggest(name, known)
+        meant = '; leave it out.' if meant == '.' else meant
         raise InvalidTypeError(f'{cls.__name__} has no field {name!r}{meant}')
     return super().__new__(cls)
 

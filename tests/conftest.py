@@ -1,6 +1,5 @@
 """Strictness for every test: see also `filterwarnings` in pyproject.toml."""
 
-import ctypes
 import gc
 import os
 import pathlib
@@ -13,22 +12,29 @@ import tempfile
 # devices, so that code which assumes that there is one is found out. Most of a
 # test's time is compilation; without optimizing machine code it takes half.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
-# What tests compile is compiled once in a session, by whichever process.
+# What tests compile is compiled once in a session, by whichever process, be it
+# functions or, where Python must not write beside its sources, modules.
+_kept = tempfile.TemporaryDirectory(
+  prefix='tests-of-ftwax-', ignore_cleanup_errors=True
+)
 if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
-  _cache = tempfile.TemporaryDirectory(prefix='ftwax-tests-')
-  os.environ['JAX_COMPILATION_CACHE_DIR'] = _cache.name
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = _kept.name
   os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
   os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
+if os.environ.pop('PYTHONDONTWRITEBYTECODE', None):
+  os.environ['PYTHONPYCACHEPREFIX'] = f'{_kept.name}/modules'
 os.environ['XLA_FLAGS'] = ' '.join(
   [
     os.environ.get('XLA_FLAGS', ''),
     '--xla_force_host_platform_device_count=4',
     '--xla_backend_optimization_level=0',
     '--xla_llvm_disable_expensive_passes=true',
+    '--xla_cpu_parallel_codegen_split_count=1',
   ]
 )
 
 import equal_functions  # noqa: E402
+import held_memory  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
@@ -113,34 +119,19 @@ def pytest_collection_finish(session):
   gc.set_threshold(50_000, 20, 100)
 
 
-# What a test process holds at most. Linux allows 65,530 maps.
+# What a test process holds at most.
 _MAX_RESIDENT_BYTES = 2_000_000_000
 _MAX_MAPS = 20_000
 
 
-def _held():
-  """Returns the resident bytes and the memory maps of this process."""
-  process = pathlib.Path('/proc/self')
-  pages = int((process / 'statm').read_text().split()[1])
-  maps = (process / 'maps').read_bytes().count(b'\n')
-  return pages * os.sysconf('SC_PAGE_SIZE'), maps
-
-
 @pytest.fixture(scope='module', autouse=True)
 def _frees_memory():
-  """Frees what a module compiled, once it has shown that it fits.
-
-  JAX keeps each compiled function, in maps of its own, as long as the function
-  lives, and the library's functions live as long as the process.
-  """
+  """Frees what a module compiled, once it has shown that it fits."""
   yield
   if sys.platform != 'linux':
     return
-  resident_bytes, maps = _held()
-  jax.clear_caches()
-  gc.collect()
-  if hasattr(libc := ctypes.CDLL(None), 'malloc_trim'):  # This is glibc's.
-    libc.malloc_trim(0)
+  resident_bytes, maps = held_memory.measure()
+  held_memory.free()
   assert resident_bytes < _MAX_RESIDENT_BYTES, (
     f'the test process holds {resident_bytes / 1e9:.1f} GB at the end of this'
     f' module, of {_MAX_RESIDENT_BYTES / 1e9:.0f} GB; split it, or compile less'

@@ -12,12 +12,14 @@ import dataclasses
 import functools
 from typing import Any, ClassVar
 
+from ftwax import registry
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import standard
 from ftwax.losses import advantage_actor_critic
 from ftwax.losses import policy_loss as policy_loss_lib
 
 
+@registry.register('agent.a2c')
 @dataclasses.dataclass(frozen=True)
 class A2CConfig(standard.StandardConfig):
   """Defaults of A2C; see `StandardConfig` for the options.

@@ -22,12 +22,13 @@ import dataclasses
 import functools
 from typing import Any, ClassVar
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.agents import a2c
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.losses import vtrace
 
 
+@registry.register('agent.a3c')
 @dataclasses.dataclass(frozen=True)
 class A3CConfig(a2c.A2CConfig):
   """Defaults of A3C; see `StandardConfig` for the options.

@@ -9,11 +9,13 @@ import dataclasses
 import functools
 from typing import Any, ClassVar
 
+from ftwax import registry
 from ftwax.agents.actor_critic import standard
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.losses import vtrace
 
 
+@registry.register('agent.impala')
 @dataclasses.dataclass(frozen=True)
 class IMPALAConfig(standard.StandardConfig):
   """Defaults of IMPALA; see `StandardConfig` for the options.

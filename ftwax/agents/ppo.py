@@ -10,12 +10,14 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
+from ftwax import registry
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import standard
 from ftwax.losses import clipped_surrogate
 from ftwax.losses import policy_loss as policy_loss_lib
 
 
+@registry.register('agent.ppo')
 @dataclasses.dataclass(frozen=True)
 class PPOConfig(standard.StandardConfig):
   """Defaults of PPO; see `StandardConfig` for the options.

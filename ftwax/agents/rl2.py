@@ -9,13 +9,14 @@ environment must mark both; see `environments.trials`.
 import dataclasses
 from typing import ClassVar
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.agents import a2c
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import standard
 from ftwax.networks import recurrent, rl2_core
 
 
+@registry.register('agent.rl2')
 @dataclasses.dataclass(frozen=True)
 class RL2Config(a2c.A2CConfig):
   """Defaults of RL2; see `StandardConfig` for the options.

@@ -8,11 +8,12 @@ is A2C with these tasks on by default; every agent has them as options.
 import dataclasses
 from typing import Any, ClassVar
 
-from ftwax import hyperparameters
+from ftwax import hyperparameters, registry
 from ftwax.agents import a2c
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 
+@registry.register('agent.unreal')
 @dataclasses.dataclass(frozen=True)
 class UNREALConfig(a2c.A2CConfig):
   """Defaults of UNREAL; see `StandardConfig` for the options.

@@ -105,6 +105,8 @@ def errors_told() -> Iterator[None]:
   A context manager. It also ends the program quietly once its output is closed,
   as `head` does.
   """
+  if sys.stdout is None:  # Closed by `>&-`; a file would take its place.
+    sys.stdout = open(os.devnull, 'w')
   try:
     yield
     sys.stdout.flush()
@@ -156,7 +158,7 @@ def _overview() -> str:
       '',
       *rows,
       '',
-      'A first run, which takes a minute: ftwax train catch --runtime=device',
+      'A first run, which takes a minute: ftwax train catch',
     ]
   )
 

@@ -15,8 +15,12 @@ EXPERIMENT_HELP = (
   ' libraries.'
 )
 
-# Fields that only concern the run itself, and may be of other code.
-_WATCHERS = ('observers', 'logger_factory')
+# Fields that only concern the run itself: they may be of other code, or open
+# ports, read and upload what a stranger chose.
+_OF_THE_RUN = (
+  'observers', 'logger_factory', 'trackers', 'replay', 'replay_port', 'expose',
+  'watch', 'init_from', 'environment_processes',
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +68,7 @@ def rebuild(
     return launch.find(experiment).build()
   kind = experiment_lib.ExperimentConfig
   made: experiment_lib.ExperimentConfig
-  (made,) = rebuilding.read_parts(run, {'': kind}, without=_WATCHERS)
+  (made,) = rebuilding.read_parts(run, {'': kind}, without=_OF_THE_RUN)
   return made
 
 

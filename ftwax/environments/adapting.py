@@ -18,7 +18,7 @@ _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
 Environment = (
   str
   | type
-  | Callable[[int], Any]
+  | Callable[..., Any]
   | functional.FunctionalEnvironment
   | functional.FunctionalGame
 )
@@ -36,6 +36,12 @@ def adapt(environment: Any, seed: int, **options: Any) -> Any:
     ValueError: if there is no environment of that name.
   """
   if isinstance(environment, str):
+    if ':' in environment:  # It may come from a stranger's folder.
+      raise ValueError(
+        f'environment ({environment!r}) must name no package, which Gymnasium'
+        ' would import; pass a function of a seed that imports it and calls'
+        ' gymnasium.make.'
+      )
     with extras.required('gymnasium', 'gym'):
       import gymnasium
     try:
@@ -43,8 +49,7 @@ def adapt(environment: Any, seed: int, **options: Any) -> Any:
     except gymnasium.error.UnregisteredEnv as error:
       raise ValueError(
         f'environment ({environment!r}) must be a name that Gymnasium knows:'
-        f' {error} If a package registers it, import that package first, or'
-        " write 'package:name'."
+        f' {error} If a package registers it, import that package first.'
       ) from None
   if not _is_gymnasium(environment, 'Env'):
     return environment
@@ -81,8 +86,9 @@ def make_factory(environment: Environment) -> Callable[..., Any]:
   """Returns a function that makes an environment or a game, given a seed.
 
   Args:
-    environment: from `accept`. A class or function that takes no seed is called
-      without; a JAX environment or game is returned for every seed.
+    environment: from `accept`. A class or function gets the seed by the name
+      `seed`, or as its only required argument, or else is called without; a
+      JAX environment or game is returned for every seed.
 
   Raises:
     TypeError: if a class or function needs other arguments than a seed.
@@ -91,14 +97,14 @@ def make_factory(environment: Environment) -> Callable[..., Any]:
     return functools.partial(adapt, environment)
   if isinstance(environment, _IN_JAX):
     return functools.partial(_get, environment)
-  is_class = isinstance(environment, type)
   try:
     signature = inspect.signature(environment)
   except ValueError:  # Of some built-in functions.
     return environment
-  if is_class and 'seed' in signature.parameters:
-    return functools.partial(_make_class, environment)
-  for arguments in ((),) if is_class else ((0,), ()):
+  if 'seed' in signature.parameters:
+    return functools.partial(_make_seeded, environment)
+  is_class = isinstance(environment, type)
+  for arguments in ((),) if is_class else ((), (0,)):
     try:
       signature.bind(*arguments)
     except TypeError:
@@ -235,7 +241,7 @@ def _copy(environment: Any, seed: int) -> Any:
   return adapt(copy.deepcopy(environment), seed)
 
 
-def _make_class(environment: Any, seed: int) -> Any:
+def _make_seeded(environment: Any, seed: int) -> Any:
   return adapt(environment(seed=seed), seed)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from dm_env import specs
 from numpy import typing as npt
 
-from ftwax import extras, types
+from ftwax import extras, registry, types
 from ftwax.environments import specified
 
 with extras.required('ale-py', 'envs'):
@@ -31,6 +31,7 @@ with extras.required('opencv-python-headless', 'envs'):
   import cv2
 
 
+@registry.register('atari.rules')
 @dataclasses.dataclass(frozen=True)
 class AtariConfig:
   """Observations and rules of a game, which runs at 60 frames per second.
@@ -118,6 +119,7 @@ def check_game(game: str, seed: int) -> None:
     )
 
 
+@registry.register('atari.game')
 def make(
   game: str = 'pong', *, seed: int, config: AtariConfig | None = None
 ) -> 'AtariEnvironment':

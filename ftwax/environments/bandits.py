@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.environments import functional, specified, trials
 
 
@@ -32,6 +32,7 @@ class BanditState(NamedTuple):
   key: types.Key
 
 
+@registry.register('bandits.game')
 def make(
   num_pulls: int = 10, num_arms: int = 2
 ) -> functional.FunctionalEnvironment:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.environments import functional, game_pages, specified
 
 _NUM_ACTIONS = 3  # Left, stay, right.
@@ -33,6 +33,7 @@ class CatchState(NamedTuple):
   paddle_x: types.Array
 
 
+@registry.register('catch.game')
 def make(
   rows: int = 10, columns: int = 5, miss_reward: float = -1.0
 ) -> functional.FunctionalEnvironment:

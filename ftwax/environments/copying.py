@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.environments import functional, specified
 
 
@@ -34,6 +34,7 @@ class CopyingState(NamedTuple):
   step: types.Array
 
 
+@registry.register('copying.game')
 def make(
   length: int = 10, num_symbols: int = 4, min_length: int | None = None
 ) -> functional.FunctionalEnvironment:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import dm_env
 import jax
 
-from ftwax import extras, types
+from ftwax import extras, registry, types
 from ftwax.environments import functional, specified
 
 
@@ -30,6 +30,7 @@ class GymnaxState(NamedTuple):
   key: types.Key
 
 
+@registry.register('gymnax.game')
 def make(name: str) -> functional.FunctionalEnvironment:
   """Makes the environment registered under `name` in gymnax.
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.environments import functional, specified
 
 
@@ -31,6 +31,7 @@ class LongRecallState(NamedTuple):
   key: types.Key
 
 
+@registry.register('long_recall.game')
 def make(
   delay: int = 100, num_goals: int = 4, noise_size: int = 4
 ) -> functional.FunctionalEnvironment:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.environments import functional, specified
 
 
@@ -30,6 +30,7 @@ class MemoryChainState(NamedTuple):
   query: types.Array
 
 
+@registry.register('memory_chain.game')
 def make(
   memory_length: int = 10, num_bits: int = 1
 ) -> functional.FunctionalEnvironment:

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from dm_env import specs
 
-from ftwax import extras, types
+from ftwax import extras, registry, types
 from ftwax.environments import functional, specified
 
 # Pixels of a square of a board in films, and colors by what is on it.
@@ -42,6 +42,7 @@ class PgxState(NamedTuple):
   key: types.Key
 
 
+@registry.register('pgx.game')
 def make(name: str) -> functional.FunctionalGame:
   """Makes the game of that name in pgx.
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.environments import functional, specified
 
 
@@ -41,6 +41,7 @@ class RecallState(NamedTuple):
   step: types.Array
 
 
+@registry.register('recall.game')
 def make(
   num_pairs: int = 6,
   num_values: int = 4,

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from dm_env import specs
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.environments import (
   environment_faults,
   games,
@@ -61,6 +61,7 @@ class EnvironmentVector(Protocol):
     """Closes all environments."""
 
 
+@registry.register('vector')
 @dataclasses.dataclass(frozen=True)
 class VectorFactory:
   """Marks an environment factory that makes a whole vector.

@@ -48,8 +48,8 @@ def _find(source: str) -> adapting.Environment:
   module, colon, name = source.partition(':')
   if not colon:
     return source
-  # Without such a name, Gymnasium may know the id.
-  return getattr(importlib.import_module(module), name, source)
+  # A package may also register its environments with Gymnasium.
+  return getattr(importlib.import_module(module), name, name)
 
 
 if __name__ == '__main__':

@@ -26,7 +26,7 @@ import jax
 import numpy as np
 
 import ftwax
-from ftwax import extras, trees, types
+from ftwax import extras, registry, trees, types
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import (
@@ -129,6 +129,7 @@ def _settings(game: str) -> tuple[dict[str, Any], dict[str, Any]]:
   return settings
 
 
+@registry.register('any_game.game')
 def make_game(
   library: str, name: str, seed: int, is_evaluation: bool = False
 ) -> Any:

@@ -8,10 +8,10 @@ together; see `ftwax.environments.atari_vector` for the differences.
 
 import dataclasses
 import functools
-
-import dm_env
+from typing import Any
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import a2c, a3c, impala, ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import atari, atari_vector, vector
@@ -58,9 +58,9 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     image_torso=options.torso if large else 'a3c'
   )
   rules = atari.AtariConfig(size=int(options.size), grayscale=not large)
-  make = functools.partial(
-    make_vector if options.vector else make_environment, options.game, rules
-  )
+  make: Any = functools.partial(atari.make, options.game, config=rules)
+  if options.vector:
+    make = functools.partial(make_vector, options.game, rules)
   return ftwax.ExperimentConfig(
     name=f'{options.agent}_{options.game}',
     agent=config,
@@ -69,13 +69,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   )
 
 
-def make_environment(
-  game: str, config: atari.AtariConfig, seed: int
-) -> dm_env.Environment:
-  """Returns a game."""
-  return atari.make(game, seed=seed, config=config)
-
-
+@registry.register('atari_vector.games')
 def make_vector(
   game: str, config: atari.AtariConfig, num_environments: int, seed: int
 ) -> vector.EnvironmentVector:

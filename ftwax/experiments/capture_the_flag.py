@@ -31,7 +31,7 @@ import jax
 import numpy as np
 
 import ftwax
-from ftwax import compilation, hyperparameters, types
+from ftwax import compilation, hyperparameters, registry, types
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
@@ -177,21 +177,19 @@ _WIDE_RANGES = {
 }
 
 
-def make_game(agent: str, game: str, seed: int) -> functional.FunctionalGame:
+@registry.register('capture_the_flag.game')
+def make_game(agent: str, game: str) -> functional.FunctionalGame:
   """Returns the game on full-size maps, as an agent sees it."""
-  del seed
   return capture_the_flag.make(make_game_config(agent, game))
 
 
-def make_training_game(
-  agent: str, game: str, seed: int
-) -> functional.FunctionalGame:
+@registry.register('capture_the_flag.training')
+def make_training_game(agent: str, game: str) -> functional.FunctionalGame:
   """Returns the game on maps of several sizes, as in the paper.
 
   On small maps the flags are close, so members capture some before they can
   navigate. Games for memories tell what to remember for different times.
   """
-  del seed
   config = make_game_config(agent, game)
   return capture_the_flag.make(
     dataclasses.replace(
@@ -370,7 +368,7 @@ def finish(
   made: ftwax.ExperimentConfig, result: runs.RunResult, options: Options
 ) -> None:
   """Plays the tournament, records games and writes the report."""
-  game = make_game(options.agent, options.game, 0)
+  game = make_game(options.agent, options.game)
   parts = prepare.prepare(made)
   variables = jax.device_get(types.actor_variables(result.state))
   opponents = evaluation.make_opponents(parts)

@@ -9,7 +9,7 @@ import dataclasses
 import ftwax
 from ftwax.agents import named
 from ftwax.cli import flags, launch
-from ftwax.environments import catch, functional
+from ftwax.environments import catch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,19 +20,13 @@ class Options(launch.Options):
   agent: str = flags.flag('impala', 'The agent.', named.STANDARD)
 
 
-def make_functional(seed: int) -> functional.FunctionalEnvironment:
-  """Returns catch in JAX; its random keys come from the run."""
-  del seed
-  return catch.make()
-
-
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   name = options.agent
   return ftwax.ExperimentConfig(
     name='catch' if name == 'impala' else f'catch_{name}',
     agent=named.AGENTS[name](),
-    environment=make_functional,
+    environment=catch.make,
     **options.fields(),
   )
 

@@ -8,8 +8,6 @@ middle of the paper's ranges. The reward is that of the game.
 import dataclasses
 import functools
 
-import dm_env
-
 import ftwax
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
@@ -57,14 +55,11 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name=f'ftw_{options.core}_{options.game}',
     agent=config,
-    environment=functools.partial(make_environment, options.game),
+    environment=functools.partial(
+      atari.make, options.game, config=atari.AtariConfig(grayscale=False)
+    ),
     **options.fields(),
   )
-
-
-def make_environment(game: str, seed: int) -> dm_env.Environment:
-  """Returns a game with 84x84 color observations."""
-  return atari.make(game, seed=seed, config=atari.AtariConfig(grayscale=False))
 
 
 if __name__ == '__main__':

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import catch, functional, pixels
@@ -33,9 +34,9 @@ _ROWS = _COLUMNS = 12
 _HIDDEN_SIZE = 128
 
 
-def make_environment(seed: int) -> functional.FunctionalEnvironment:
+@registry.register('ftw_catch.game')
+def make_environment() -> functional.FunctionalEnvironment:
   """Returns catch rendered as images."""
-  del seed
   return pixels.make(catch.make(_ROWS, _COLUMNS, miss_reward=0.0))
 
 

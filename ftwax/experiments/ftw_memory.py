@@ -18,7 +18,7 @@ import functools
 import ftwax
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
-from ftwax.environments import copying, functional, recall
+from ftwax.environments import copying, recall
 from ftwax.networks.dnc import interfaces
 
 
@@ -50,31 +50,15 @@ _MEMORIES = {
 }
 
 
-def make_copying(
-  length: int, min_length: int | None, seed: int
-) -> functional.FunctionalEnvironment:
-  """Returns copying; its episodes depend on the seed of the run."""
-  del seed
-  return copying.make(length, min_length=min_length)
-
-
-def make_recall(
-  length: int, min_length: int | None, key_size: int, seed: int
-) -> functional.FunctionalEnvironment:
-  """Returns recall; its episodes depend on the seed of the run."""
-  del seed
-  return recall.make(length, min_pairs=min_length, key_size=key_size)
-
-
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   length, min_length = options.length, options.min_length
   if length is None:
     length = _LENGTHS[options.task]
-  environment = functools.partial(make_copying, length, min_length)
+  environment = functools.partial(copying.make, length, min_length=min_length)
   if options.task == 'recall':
     environment = functools.partial(
-      make_recall, length, min_length, options.key_size
+      recall.make, length, min_pairs=min_length, key_size=options.key_size
     )
   config = ftw.FTWConfig.paper(
     core=options.core,

@@ -17,7 +17,7 @@ import math
 import ftwax
 from ftwax.agents import ftw, impala
 from ftwax.cli import flags, launch
-from ftwax.environments import functional, memory_chain
+from ftwax.environments import memory_chain
 from ftwax.networks import rpth_level
 from ftwax.networks.dnc import core as dnc_core
 from ftwax.networks.dnc import interfaces
@@ -51,25 +51,18 @@ _MEMORY = interfaces.MemoryConfig(
 _SEQUENCE_LENGTH = 64
 
 
-def make_functional(
-  setting: int, seed: int
-) -> functional.FunctionalEnvironment:
-  """Returns the task in JAX; its episodes depend on the seed of the run."""
-  del seed
-  if not 0 <= setting < len(_LENGTHS):
-    raise ValueError(
-      f'setting ({setting}) must be from 0 to {len(_LENGTHS) - 1}, of'
-      ' memory_len/0 to memory_len/22; choose 15.'
-    )
-  return memory_chain.make(_LENGTHS[setting])
-
-
 # Forget gates start open, so that the bit is kept from the start. With a bias
 # of 1, an LSTM learned the task in two of three seeds and `rpth` in none.
 _FORGET_BIAS = 3.0
 
 # Units of FTW's cores and layers.
 _SIZE = 64
+
+# In place of a named core.
+_DNC = functools.partial(
+  dnc_core.DNC,
+  dnc_core.DNCConfig(_MEMORY, hidden_size=_SIZE, output_size=_SIZE),
+)
 
 
 def make_impala(core: str) -> impala.IMPALAConfig:
@@ -83,17 +76,10 @@ def make_impala(core: str) -> impala.IMPALAConfig:
   ).replace(learning_rate=1e-3, rms_prop_epsilon=1e-5, max_abs_reward=math.inf)
 
 
-def make_dnc() -> dnc_core.DNC:
-  """Returns a DNC in place of a named core."""
-  return dnc_core.DNC(
-    dnc_core.DNCConfig(_MEMORY, hidden_size=_SIZE, output_size=_SIZE)
-  )
-
-
 def make_ftw(core: str) -> ftw.FTWConfig:
   """Returns FTW with a core."""
   return ftw.FTWConfig.paper(
-    core=make_dnc if core == 'dnc' else core,
+    core=_DNC if core == 'dnc' else core,
     hidden_size=_SIZE,
     latent_size=_SIZE,
     level_options=rpth_level.LevelOptions(forget_bias=_FORGET_BIAS),
@@ -117,10 +103,15 @@ def make_ftw(core: str) -> ftw.FTWConfig:
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   core, setting = options.core, options.setting
+  if not 0 <= setting < len(_LENGTHS):
+    raise ValueError(
+      f'setting ({setting}) must be from 0 to {len(_LENGTHS) - 1}, of'
+      ' memory_len/0 to memory_len/22; choose 15.'
+    )
   return ftwax.ExperimentConfig(
     name=f'memory_{core}',
     agent=make_impala(core) if core in _IMPALA_CORES else make_ftw(core),
-    environment=functools.partial(make_functional, setting),
+    environment=functools.partial(memory_chain.make, _LENGTHS[setting]),
     **options.fields(),
   )
 

@@ -13,7 +13,7 @@ import functools
 import ftwax
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
-from ftwax.environments import functional, gymnax_adapter
+from ftwax.environments import gymnax_adapter
 
 _GAMES = {
   'asterix': 'Asterix-MinAtar',
@@ -31,12 +31,6 @@ class Options(launch.Options):
   num_environments: int = 64
   runtime: str = 'device'
   game: str = flags.flag('breakout', 'The game.', list(_GAMES))
-
-
-def make_environment(name: str, seed: int) -> functional.FunctionalEnvironment:
-  """Returns a game of gymnax; its episodes depend on the seed of the run."""
-  del seed
-  return gymnax_adapter.make(name)
 
 
 def build(options: Options) -> ftwax.ExperimentConfig:
@@ -57,7 +51,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name=f'minatar_{options.game}',
     agent=config,
-    environment=functools.partial(make_environment, _GAMES[options.game]),
+    environment=functools.partial(gymnax_adapter.make, _GAMES[options.game]),
     **options.fields(),
   )
 

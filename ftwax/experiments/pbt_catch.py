@@ -12,6 +12,7 @@ own directory below `runs/pbt_catch`.
 """
 
 import dataclasses
+import functools
 import math
 import pathlib
 
@@ -21,7 +22,7 @@ import ftwax
 from ftwax import hyperparameters, types
 from ftwax.agents import impala
 from ftwax.cli import flags, launch
-from ftwax.environments import catch, functional
+from ftwax.environments import catch
 from ftwax.population import population_config, selection
 from ftwax.reporting import history
 from ftwax.runtime import run_records
@@ -42,11 +43,8 @@ class Options:
 _GAMES_PER_MEMBER = 8
 _NUM_RETURNS = 200  # Fitness is the mean of these.
 
-
-def make_environment(seed: int) -> functional.FunctionalEnvironment:
-  """Returns catch on a wide board, where random policies rarely catch."""
-  del seed
-  return catch.make(rows=10, columns=9)
+# A wide board, where random policies rarely catch.
+ENVIRONMENT = functools.partial(catch.make, rows=10, columns=9)
 
 
 def make_experiment(
@@ -66,7 +64,7 @@ def make_experiment(
   return ftwax.ExperimentConfig(
     name='pbt_catch' if exploits else 'random_search_catch',
     agent=config,
-    environment=make_environment,
+    environment=ENVIRONMENT,
     max_num_actor_steps=options.max_num_actor_steps,
     num_environments=_GAMES_PER_MEMBER * options.num_members,
     seed=seed,

@@ -28,6 +28,7 @@ from ftwax.cli import flags, launch
 from ftwax.population import evolution, lineage, selection
 from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
+from ftwax.records import files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +154,7 @@ def write_lineage(
     one = jax.tree.map(lambda leaf, n=number: leaf[n], generations)
     rows += lineage.rows(one, selection.truncation.__name__)
   path.unlink(missing_ok=True)
-  lineage.append(path, rows)
+  files.append_rows(path, rows)
   return len(rows) - 1
 
 

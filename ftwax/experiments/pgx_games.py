@@ -12,7 +12,7 @@ import functools
 import ftwax
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
-from ftwax.environments import functional, pgx_adapter
+from ftwax.environments import pgx_adapter
 from ftwax.population import population_config
 
 _POKER = 'kuhn_poker', 'leduc_holdem'
@@ -32,12 +32,6 @@ class Options(launch.Options):
   game: str = flags.flag('kuhn_poker', 'The game.', _GAMES)
 
 
-def make_game(name: str, seed: int) -> functional.FunctionalGame:
-  """Returns a game of pgx; its games depend on the seed of the run."""
-  del seed
-  return pgx_adapter.make(name)
-
-
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   config = ppo.PPOConfig(
@@ -52,7 +46,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name=options.game,
     agent=config.decayed_over(options.max_num_actor_steps, options.num_members),
-    environment=functools.partial(make_game, options.game),
+    environment=functools.partial(pgx_adapter.make, options.game),
     population=population_config.PopulationConfig(
       options.num_members, exploits=options.num_members > 1
     ),

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import games
@@ -37,6 +38,7 @@ class Options(launch.Options):
   )
 
 
+@registry.register('population_games.zombies')
 def make_zombies(seed: int, game_length: int) -> games.GameEnvironment:
   """Returns archers against knights; the team that kills more zombies wins."""
   from pettingzoo.butterfly import knights_archers_zombies_v11
@@ -52,6 +54,7 @@ def make_zombies(seed: int, game_length: int) -> games.GameEnvironment:
   )
 
 
+@registry.register('population_games.rock_paper_scissors')
 def make_rock_paper_scissors(
   seed: int, game_length: int
 ) -> games.GameEnvironment:

@@ -7,11 +7,12 @@ the agent, run `uv run --with gymnax experiments/ppo_cartpole.py
 """
 
 import dataclasses
+import functools
 
 import ftwax
 from ftwax.agents import ppo
 from ftwax.cli import launch
-from ftwax.environments import functional, gymnax_adapter
+from ftwax.environments import gymnax_adapter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,12 +25,6 @@ class Options(launch.Options):
 
 # Both versions truncate episodes after 500 steps.
 _NAME = 'CartPole-v1'
-
-
-def make_functional(seed: int) -> functional.FunctionalEnvironment:
-  """Returns gymnax's CartPole; episodes depend on the seed of the run."""
-  del seed
-  return gymnax_adapter.make(_NAME)
 
 
 def build(options: Options) -> ftwax.ExperimentConfig:
@@ -55,7 +50,11 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name=f'ppo_{_NAME}',
     agent=config,
-    environment=make_functional if options.runtime == 'device' else _NAME,
+    environment=(
+      functools.partial(gymnax_adapter.make, _NAME)
+      if options.runtime == 'device'
+      else _NAME
+    ),
     **options.fields(),
   )
 

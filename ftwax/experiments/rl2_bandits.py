@@ -12,7 +12,7 @@ from typing import Any
 import ftwax
 from ftwax.agents import rl2
 from ftwax.cli import flags, launch
-from ftwax.environments import bandits, functional
+from ftwax.environments import bandits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,14 +27,6 @@ class Options(launch.Options):
   num_pulls: int = flags.flag(10, 'Pulls in a trial.')
 
 
-def make_environment(
-  num_pulls: int, seed: int
-) -> functional.FunctionalEnvironment:
-  """Returns the bandits; trials depend on the seed of the run."""
-  del seed
-  return bandits.make(num_pulls)
-
-
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   config = rl2.RL2Config(
@@ -47,7 +39,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name='rl2_bandits',
     agent=config,
-    environment=functools.partial(make_environment, options.num_pulls),
+    environment=functools.partial(bandits.make, options.num_pulls),
     **options.fields(),
   )
 

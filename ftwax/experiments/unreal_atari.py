@@ -7,8 +7,6 @@ the auxiliary tasks, which turns the agent into A2C, for comparison.
 import dataclasses
 import functools
 
-import dm_env
-
 import ftwax
 from ftwax.agents import unreal
 from ftwax.cli import flags, launch
@@ -44,15 +42,13 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name=f'unreal_{options.game}',
     agent=config,
-    environment=functools.partial(make_environment, options.game),
+    environment=functools.partial(
+      atari.make,
+      options.game,
+      config=atari.AtariConfig(size=42, grayscale=True),
+    ),
     **options.fields(),
   )
-
-
-def make_environment(game: str, seed: int) -> dm_env.Environment:
-  """Returns a game with gray observations of 42x42."""
-  config = atari.AtariConfig(size=42, grayscale=True)
-  return atari.make(game, seed=seed, config=config)
 
 
 if __name__ == '__main__':

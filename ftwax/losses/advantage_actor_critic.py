@@ -9,10 +9,11 @@ no off-policy correction. For lagging actors or replayed streams use `vtrace`.
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, types
+from ftwax import distributions, registry, types
 from ftwax.losses import policy_loss, returns
 
 
+@registry.register('loss.a2c')
 def advantage_actor_critic_loss(
   transitions: policy_loss.Transitions,
   hyperparameters: types.Hyperparameters,

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, types
+from ftwax import distributions, registry, types
 from ftwax.losses import advantage_actor_critic, policy_loss
 
 
@@ -71,6 +71,7 @@ def make_plain_targets(
   )
 
 
+@registry.register('loss.ppo')
 def ppo_loss(
   transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> policy_loss.PolicyLossOutput:

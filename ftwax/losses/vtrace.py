@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, types
+from ftwax import distributions, registry, types
 from ftwax.losses import policy_loss, rlax_functions
 
 
@@ -82,6 +82,7 @@ def vtrace(
   return VTraceReturns(errors, advantages)
 
 
+@registry.register('loss.vtrace')
 def vtrace_loss(
   transitions: policy_loss.Transitions,
   hyperparameters: types.Hyperparameters,

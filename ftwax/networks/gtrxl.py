@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.networks import cores
 
 # Bias of the gates, with which a layer first passes on most of its inputs.
@@ -25,6 +25,7 @@ _GATE_BIAS = 2.0
 _MASKED = -1e9
 
 
+@registry.register('core.gtrxl_config')
 @dataclasses.dataclass(frozen=True)
 class GTrXLConfig:
   """Sizes of a gated transformer.
@@ -70,6 +71,7 @@ class GTrXLState(NamedTuple):
   num_steps: types.Array
 
 
+@registry.register('core.gtrxl')
 class GTrXL(hk.Module):
   """A gated transformer; features are the normalized outputs."""
 

@@ -17,7 +17,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.networks import associative, cores
 
 RECURRENCES = ('lru', 'min_gru')
@@ -27,6 +27,7 @@ RECURRENCES = ('lru', 'min_gru')
 _MAX_PHASE = math.pi / 10
 
 
+@registry.register('core.linear_config')
 @dataclasses.dataclass(frozen=True)
 class LinearCoreConfig:
   """Kind and sizes of a core with a linear recurrence.
@@ -65,6 +66,7 @@ class LinearCoreConfig:
       )
 
 
+@registry.register('core.linear')
 class LinearCore(hk.Module):
   """Residual blocks around linear recurrences; features are normalized.
 

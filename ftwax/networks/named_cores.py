@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 
 from ftwax.networks import cores, gtrxl, linear_cores, recurrent_cores
@@ -42,6 +43,10 @@ def prepare(name: str, hidden_size: int, options: CoreOptions) -> MakeCore:
   Raises:
     ValueError: if the size or the options do not suit the core.
   """
+  if not math.isfinite(options.forget_bias):
+    raise ValueError(
+      f'forget_bias ({options.forget_bias}) must be finite; choose 1.'
+    )
   return _CORES[name](hidden_size, options)
 
 

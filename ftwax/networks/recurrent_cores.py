@@ -15,7 +15,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.networks import cores, deferred
 
 
@@ -37,6 +37,7 @@ def zero_lstm_state(batch_size: int, hidden_size: int) -> LSTMState:
   return LSTMState(*(jnp.zeros((batch_size, hidden_size)) for _ in range(2)))
 
 
+@registry.register('core.lstm')
 class LSTM(hk.Module):
   """Long short-term memory; gates are ordered input, cell, forget, output.
 
@@ -118,6 +119,7 @@ class LSTM(hk.Module):
     return gates + jnp.broadcast_to(biases, gates.shape), w_h
 
 
+@registry.register('core.gru')
 class GRU(hk.Module):
   """Gated recurrent unit; gates are ordered update, reset, candidate.
 
@@ -166,6 +168,7 @@ class GRU(hk.Module):
     return cores.CoreOutput(features=hidden, auxiliary={}), state
 
 
+@registry.register('core.feed_forward')
 class FeedForward(hk.Module):
   """Linear layers with ReLU and no memory; its state is the empty tuple."""
 

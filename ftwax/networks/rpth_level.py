@@ -9,11 +9,12 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import trees, types
+from ftwax import registry, trees, types
 from ftwax.networks import deferred, named_cores
 from ftwax.networks.dnc import controllers, core, memory_access
 
 
+@registry.register('core.levels')
 @dataclasses.dataclass(frozen=True)
 class LevelOptions(named_cores.CoreOptions):
   """Options that all levels of a hierarchy share; see also `CoreOptions`.

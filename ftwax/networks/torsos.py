@@ -14,7 +14,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.networks import convolutions
 
 # Maps observations [B, ...] to features, float32 [B, num_features].
@@ -24,6 +24,7 @@ Torso = Callable[[types.Array], types.Array]
 MakeTorso = Callable[[], Torso]
 
 
+@registry.register('torso.ftw')
 class FTWTorso(hk.Module):
   """Two strided convolutions and two residual ones, then a linear layer.
 
@@ -63,6 +64,7 @@ class FTWTorso(hk.Module):
     return hk.Linear(self._num_features)(hk.Flatten()(jax.nn.relu(x)))
 
 
+@registry.register('torso.nature')
 class NatureTorso(hk.Module):
   """The three convolutions of DQN (Mnih et al., 2015, Nature 518:529)."""
 
@@ -79,6 +81,7 @@ class NatureTorso(hk.Module):
     return jax.nn.relu(hk.Linear(self._num_features)(hk.Flatten()(x)))
 
 
+@registry.register('torso.shallow')
 class ShallowTorso(hk.Module):
   """The small torso of A3C, UNREAL and IMPALA (arXiv:1802.01561, figure 3)."""
 
@@ -94,6 +97,7 @@ class ShallowTorso(hk.Module):
     return jax.nn.relu(hk.Linear(self._num_features)(hk.Flatten()(x)))
 
 
+@registry.register('torso.a3c')
 class A3CTorso(hk.Module):
   """Four equal convolutions with ELU, for frames of 42x42.
 
@@ -110,6 +114,7 @@ class A3CTorso(hk.Module):
     return jnp.reshape(x, (x.shape[0], -1))  # [B, num_features]
 
 
+@registry.register('torso.deep')
 class DeepTorso(hk.Module):
   """The residual torso of IMPALA (Espeholt et al., 2018, arXiv:1802.01561).
 
@@ -142,6 +147,7 @@ class DeepTorso(hk.Module):
     return jax.nn.relu(hk.Linear(self._num_features)(x))
 
 
+@registry.register('torso.mlp')
 class MLPTorso(hk.Module):
   """Linear layers with a ReLU each, on a flattened observation."""
 

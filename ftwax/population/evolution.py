@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
-from ftwax import trees, types
+from ftwax import registry, trees, types
 from ftwax.population import payoff as payoff_lib
 from ftwax.population import population_config as config_lib
 from ftwax.population import selection as selection_lib
@@ -103,6 +103,7 @@ def init_explore(explore: ExploreRule, num_members: int, priors: Traits) -> Any:
   return () if make is None else make(num_members, priors)
 
 
+@registry.register('rule.perturb')
 def perturb(
   key: types.Key,
   inherited: Traits,
@@ -138,6 +139,7 @@ def flip(
   return _change(functions, key, traits, priors, probability)
 
 
+@registry.register('rule.resample')
 def resample(
   key: types.Key,
   inherited: Traits,

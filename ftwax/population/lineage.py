@@ -10,10 +10,7 @@ Floats are written with all their digits. Non-finite floats are written as
 strings, since JSON does not support them.
 """
 
-import json
 import math
-import os
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -79,62 +76,6 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
     }
 
   return [row(int(member)) for member in members]
-
-
-def append(path: str | os.PathLike[str], new_rows: Iterable[Row]) -> None:
-  """Appends rows with a single write, after the last complete line.
-
-  A partial line from an interrupted write is removed first, so that lines are
-  never joined.
-  """
-  text = ''.join(json.dumps(row, allow_nan=False) + '\n' for row in new_rows)
-  if not text:
-    return
-  path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  with open(path, 'ab+') as file:
-    # Opened for appending, the file is written at its end, wherever it was
-    # read. Hence the end has to move to the last complete line.
-    file.seek(0)
-    file.truncate(file.read().rfind(b'\n') + 1)
-    file.write(text.encode('utf-8'))
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-  """Reads a lineage; an incomplete last line, still being written, is left out.
-
-  Raises:
-    ValueError: if a line is not JSON; names the line.
-  """
-  lines = pathlib.Path(path).read_text('utf-8').split('\n')[:-1]
-  rows_read = []
-  for number, line in enumerate(lines, start=1):
-    try:
-      rows_read.append(json.loads(line))
-    except ValueError as error:
-      raise ValueError(
-        f'line {number} of {path} ({line[:40]!r}) must be JSON: {error};'
-        ' restore the file from a copy of the run.'
-      ) from error
-  return rows_read
-
-
-def drop_after(path: str | os.PathLike[str], generation: int) -> None:
-  """Drops rows later than `generation`, the checkpoint's on a resume.
-
-  The file is replaced atomically: a kill leaves either the old or the new one.
-  """
-  path = pathlib.Path(path)
-  earlier = [row for row in read(path) if row['generation'] <= generation]
-  temporary = path.with_name(f'.{path.name}.tmp')
-  # A kill may have left one, to which `append` would add.
-  temporary.unlink(missing_ok=True)
-  append(temporary, earlier)
-  # `append` writes nothing if there are no rows.
-  temporary.touch()
-  temporary.replace(path)
 
 
 def replay(

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.population import past_selves, seating
 from ftwax.population import population_config as config_lib
 from ftwax.population import ratings as ratings_lib
@@ -68,6 +68,7 @@ def log_density(
   return jnp.where(jnp.eye(ratings.shape[0], dtype=bool), -jnp.inf, density)
 
 
+@registry.register('rule.by_strength')
 def by_strength(
   population: state_lib.PopulationState, config: config_lib.PopulationConfig
 ) -> Meetings:

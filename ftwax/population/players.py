@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import distributions, types
+from ftwax import distributions, registry, types
 
 
 class InitPlayer(Protocol):
@@ -80,6 +80,7 @@ def scripted(
   return Player(_start_with_key, act, reads_games=True)
 
 
+@registry.register('rule.uniform_player')
 def uniform(action_spec: types.SpecTree) -> Player:
   """Makes a player that samples actions uniformly, among those allowed.
 

@@ -3,9 +3,10 @@
 import dataclasses
 import math
 
-from ftwax import types
+from ftwax import registry, types
 
 
+@registry.register('rule.population')
 @dataclasses.dataclass(frozen=True)
 class PopulationConfig(types.Config):
   """Options of a population.

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.population import population_config as config_lib
 from ftwax.population import ratings as ratings_lib
 from ftwax.population import state as state_lib
@@ -46,6 +46,7 @@ class SelectionRule(Protocol):
     """Returns a parent for each member."""
 
 
+@registry.register('rule.win_probability')
 def win_probability(
   key: types.Key,
   population: state_lib.PopulationState,
@@ -70,6 +71,7 @@ def win_probability(
   return _select(candidate, evidence, copies, population, config)
 
 
+@registry.register('rule.truncation')
 def truncation(
   key: types.Key,
   population: state_lib.PopulationState,
@@ -98,6 +100,7 @@ def truncation(
   return _select(candidate, gain, copies, population, config)
 
 
+@registry.register('rule.t_test')
 def t_test(
   key: types.Key,
   population: state_lib.PopulationState,
@@ -175,6 +178,7 @@ def _mean_and_square_error(
   return mean, jnp.sum(jnp.square(errors), axis=-1) / dof / count, dof
 
 
+@registry.register('rule.multiple_frequencies')
 def multiple_frequencies(
   key: types.Key,
   population: state_lib.PopulationState,

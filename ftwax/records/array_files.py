@@ -13,19 +13,21 @@ is pickled, and other programs read safetensors, too. Nothing in a directory is
 trusted: any deviation from what `write` writes counts as damage.
 """
 
+import contextlib
 import gzip
 import hashlib
 import json
+import math
+import os
 import pathlib
 import re
 import zlib
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors
 import safetensors.numpy
 
 from ftwax import types
@@ -35,8 +37,9 @@ from ftwax.records import files
 Tree = TypeVar('Tree')
 
 # Layout version of these files and of run directories. In layout 1, a single
-# agent had no member axis; in layout 2, Orbax wrote the arrays.
-LAYOUT = 3
+# agent had no member axis; in layout 2, Orbax wrote the arrays; in layout 3,
+# configurations named parts by their paths in Python.
+LAYOUT = 4
 
 MANIFEST_FILE = 'manifest.json'
 DIGEST_FILE = 'manifest.sha256'
@@ -72,6 +75,11 @@ class Leaf(NamedTuple):
 
   dtype: str
   shape: tuple[int, ...]
+
+  @property
+  def num_bytes(self) -> int:
+    """Size of its data."""
+    return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
   def __str__(self) -> str:
     return f'{self.dtype}{list(self.shape)}'
@@ -185,18 +193,24 @@ def read(
     CheckpointError: if another structure was saved, or with another layout.
   """
   expected = describe(template)
-  arrays, metadata = _read_files(directory)
-  saved = {name: leaf for name, (leaf, _) in arrays.items()}
-  start = '' if part is None else _find_part(saved, part)
-  difference = _first_difference(saved, expected, start, part is None)
-  if difference is not None:
-    raise CheckpointError(
-      f'template must have the structure saved in {directory}, but'
-      f' {difference}; give the experiment that the run was started with.'
-    )
+  name, digest_of_file, metadata = _read_manifest(directory)
+  arrays = {}
+  with _opened(directory / name, digest_of_file) as (stream, saved):
+    start = '' if part is None else _find_part(saved, part)
+    difference = _first_difference(saved, expected, start, part is None)
+    if difference is not None:
+      raise CheckpointError(
+        f'template must have the structure saved in {directory}, but'
+        f' {difference}; give the experiment that the run was started with.'
+      )
+    for path, leaf in saved.items():
+      if path.removeprefix(start) in expected and path.startswith(start):
+        arrays[path.removeprefix(start)] = _read_leaf(stream, leaf)
+      else:
+        stream.seek(leaf.num_bytes, os.SEEK_CUR)
   likes, structure = jax.tree.flatten(template)
   leaves = [
-    _make_like(arrays[start + name][1], leaf, like)
+    _make_like(arrays[name], leaf, like)
     for (name, leaf), like in zip(expected.items(), likes, strict=True)
   ]
   tree: Tree = jax.tree.unflatten(structure, leaves)
@@ -245,10 +259,8 @@ def _digest_line(manifest: bytes) -> bytes:
   return f'{digest(manifest)}  {MANIFEST_FILE}\n'.encode()
 
 
-def _read_files(
-  directory: pathlib.Path,
-) -> tuple[dict[str, tuple[Leaf, bytearray]], dict[str, Any]]:
-  """Reads kinds and bytes of all arrays by path, and the metadata."""
+def _read_manifest(directory: pathlib.Path) -> tuple[str, str, dict[str, Any]]:
+  """Returns the name and digest of the file of arrays, and the metadata."""
   text = _read_file(directory, MANIFEST_FILE)
   if _read_file(directory, DIGEST_FILE) != _digest_line(text):
     raise DamagedError(f'{MANIFEST_FILE} and {DIGEST_FILE} do not agree')
@@ -270,35 +282,90 @@ def _read_files(
     ) from error
   if not re.fullmatch(r'\w+\.safetensors(\.gz)?', name):
     raise DamagedError(f'{MANIFEST_FILE} names {name!r}, no file of arrays')
-  content = _read_file(directory, name)
-  if digest(content) != expected:
-    raise DamagedError(f'{name} has changed since it was saved')
+  return name, expected, metadata
+
+
+@contextlib.contextmanager
+def _opened(
+  path: pathlib.Path, expected: str
+) -> Iterator[tuple[IO[bytes], dict[str, Leaf]]]:
+  """Opens a file of arrays, whose SHA-256 is known, at its first array.
+
+  Nothing is read whole: a file may say that it is larger than any memory.
+
+  Yields:
+    The file, decompressed, and the kinds of the arrays in it, in their order.
+  """
   try:
-    if name.endswith('.gz'):
-      content = gzip.decompress(content)
-    arrays = {
-      path: (
-        Leaf(_DTYPES[array['dtype']], tuple(array['shape'])),
-        array['data'],
-      )
-      for path, array in safetensors.deserialize(content)
-    }
-  except (OSError, EOFError, zlib.error, KeyError) as error:
-    raise DamagedError(f'{name} is no file of arrays ({error!r})') from error
-  except safetensors.SafetensorError as error:
-    raise DamagedError(f'{name} is no file of arrays ({error})') from error
-  return arrays, metadata
+    with files.opened(path) as file:
+      is_compressed = path.suffix == '.gz'
+      leaves, start, end = _read_header(_decompressed(file, is_compressed))
+      size = os.fstat(file.fileno()).st_size
+      if not is_compressed and size != end:
+        raise ValueError(f'it has {size} bytes, not {end}')
+      file.seek(0)
+      if _digest_of(file) != expected:
+        raise DamagedError(f'{path.name} has changed since it was saved')
+      file.seek(0)
+      stream = _decompressed(file, is_compressed)
+      stream.seek(start)
+      yield stream, leaves
+      if stream.tell() != end or stream.read(1):
+        raise ValueError('its arrays have another size')
+  except (
+    gzip.BadGzipFile, AttributeError, EOFError, LookupError, OverflowError,
+    RecursionError, TypeError, ValueError, zlib.error,
+  ) as error:  # fmt: skip
+    raise DamagedError(
+      f'{path.name} is no file of arrays, or has changed since it was saved'
+      f' ({type(error).__name__}: {error})'
+    ) from error
+  except OSError as error:
+    raise DamagedError(f'{path.name} cannot be read ({error})') from error
+
+
+def _decompressed(file: IO[bytes], is_compressed: bool) -> Any:
+  return gzip.GzipFile(fileobj=file) if is_compressed else file
+
+
+def _read_header(stream: IO[bytes]) -> tuple[dict[str, Leaf], int, int]:
+  """Returns the kinds of all arrays, and where the first starts and all end."""
+  size = int.from_bytes(stream.read(8), 'little')
+  if size > files.MAX_BYTES:
+    raise ValueError(f'its header has {size} bytes')
+  plain = dict(json.loads(stream.read(size)))
+  plain.pop('__metadata__', None)
+  leaves, end = {}, 0
+  for name in sorted(plain, key=lambda name: list(plain[name]['data_offsets'])):
+    entry = plain[name]
+    leaf = Leaf(_DTYPES[entry['dtype']], tuple(map(int, entry['shape'])))
+    begin, end = end, end + leaf.num_bytes
+    if not 0 <= begin <= end or entry['data_offsets'] != [begin, end]:
+      raise ValueError(f'{name} has another place')
+    leaves[name] = leaf
+  return leaves, 8 + size, 8 + size + end
+
+
+def _read_leaf(stream: IO[bytes], leaf: Leaf) -> bytearray:
+  data = bytearray(stream.read(leaf.num_bytes))
+  if len(data) < leaf.num_bytes:
+    raise EOFError('it ends early')
+  return data
+
+
+def _digest_of(file: IO[bytes]) -> str:
+  """Returns the SHA-256 of a file, read by parts."""
+  sha256 = hashlib.sha256()
+  while part := file.read(2**20):
+    sha256.update(part)
+  return sha256.hexdigest()
 
 
 def _read_file(directory: pathlib.Path, name: str) -> bytes:
-  path = directory / name
   try:
-    # Opening a pipe blocks forever.
-    if path.exists() and not path.is_file():
-      raise DamagedError(f'{name} is no file')
-    return path.read_bytes()
+    return files.read_bytes(directory / name)
   except OSError as error:
-    raise DamagedError(f'{name} cannot be read ({error.strerror})') from error
+    raise DamagedError(f'{name} cannot be read ({error})') from error
 
 
 def _find_part(saved: Mapping[str, Leaf], part: str) -> str:

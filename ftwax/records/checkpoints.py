@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.records import array_files, files
 
 CheckpointError = array_files.CheckpointError
@@ -44,6 +44,7 @@ class DamagedCheckpointWarning(RuntimeWarning):
   """Warns that a checkpoint is damaged and the previous one is restored."""
 
 
+@registry.register('checkpointing')
 @dataclasses.dataclass(frozen=True)
 class CheckpointingConfig(types.Config):
   """When checkpoints are saved and how many are kept.
@@ -203,7 +204,6 @@ class Checkpointer:
     ]
     for saved_step, _, path in reversed(entries):
       try:
-        _check_kinds(path)
         state, metadata = array_files.read(path, template, part)
         _check(metadata, check_metadata)
         return state, metadata
@@ -325,23 +325,6 @@ def _check_directory(directory: pathlib.Path) -> None:
       ' the checkpoints of other runs; move the whole run to where the link'
       ' leads.'
     )
-
-
-def _check_kinds(path: pathlib.Path) -> None:
-  """Raises a DamagedError if a checkpoint is or has a link, pipe or device.
-
-  A link may lead out of the run's directory.
-  """
-  if path.is_symlink():
-    raise array_files.DamagedError('it is a link; put a copy in its place')
-  try:
-    links = [entry.name for entry in path.iterdir() if entry.is_symlink()]
-  except OSError as error:
-    raise array_files.DamagedError(
-      f'it cannot be listed ({error.strerror})'
-    ) from error
-  if links:
-    raise array_files.DamagedError(f'{links[0]} is a link')
 
 
 def _check(

@@ -5,8 +5,11 @@ dicts, lists, strings, numbers, booleans and None; `rebuilding` is the inverse.
 
   number or string   itself; NaN and infinities are strings
   prior              its number if it is constant, else its `repr`
-  function or class  `module:name`
   object             its fields, and its class under `__type__`
+  function or class  its name under `__type__`, and arguments that are bound
+
+The name of a part is that of `registry`. Of others it is `module:name`, with
+which configurations are compared, and which nobody can rebuild.
 """
 
 import dataclasses
@@ -24,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ftwax import hyperparameters, types
+from ftwax import hyperparameters, registry, types
 from ftwax.records import files
 
 if sys.version_info >= (3, 11):
@@ -72,7 +75,7 @@ def to_json(config: Any, path: str = 'config') -> Any:
   if hasattr(config, '__array__') and not isinstance(config, type):
     return _array_to_json(np.asarray(config), path)
   if isinstance(config, enum.Enum):
-    return f'{name_of(type(config))}.{config.name}'
+    return f'{registry.path_of(type(config))}.{config.name}'
   if config is None or isinstance(config, bool | int | str):
     return config
   if isinstance(config, float):
@@ -84,10 +87,15 @@ def to_json(config: Any, path: str = 'config') -> Any:
   if type(config) in PRIORS.values():
     return repr(config)
   if callable(config) and hasattr(config, '__name__'):  # A function or class.
-    return name_of(config)
+    return {TYPE: registry.name_of(config)}
+  if isinstance(config, functools.partial):
+    bound = _mapping_to_json(registry.bound(config), path)
+    return {**to_json(config.func, path), **bound}
   fields = fields_of(config)
   if fields is not None:
-    return {TYPE: name_of(type(config))} | _mapping_to_json(fields, path)
+    return {TYPE: registry.name_of(type(config))} | _mapping_to_json(
+      fields, path
+    )
   if isinstance(config, Mapping):
     return _mapping_to_json(config, path)
   if isinstance(config, list | tuple):
@@ -135,8 +143,6 @@ def fields_of(config: Any) -> Mapping[str, Any] | None:
     names = [field.name for field in dataclasses.fields(config)]
   elif isinstance(config, tuple) and hasattr(config, '_asdict'):
     return dict(config._asdict())
-  elif isinstance(config, functools.partial):
-    names = ('func', 'args', 'keywords')
   elif isinstance(config, list | tuple | set | frozenset | Mapping):
     return None
   else:
@@ -147,13 +153,6 @@ def fields_of(config: Any) -> Mapping[str, Any] | None:
   return {
     name: getattr(config, name) for name in names if hasattr(config, name)
   }
-
-
-def name_of(value: Any) -> str:
-  """Returns `module:name` of a function or class."""
-  # Before NumPy 2, universal functions have no module and no qualified name.
-  module = getattr(value, '__module__', None) or type(value).__module__
-  return f'{module}:{getattr(value, "__qualname__", value.__name__)}'
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:

@@ -1,35 +1,53 @@
-"""Files that survive a kill or a power failure intact."""
+"""Files of runs: what is written survives a kill or a power failure intact.
+
+A run may come from anybody. All of its files are opened here, through no link
+that could lead out of its directory, no pipe or device, and none is read whole
+that is larger than a limit.
+"""
 
 import contextlib
-import io
+import errno
 import json
 import os
 import pathlib
+import re
+import stat
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import IO, Any, TypeVar
 
 _Read = TypeVar('_Read')
+
+# Largest size of a record, and of a log, which is read by parts.
+MAX_BYTES = 2**26
+_MAX_LOG_BYTES = 2**30
+
+# The folders in the directory of a run. It may be reached by a link itself.
+_FOLDER = re.compile(
+  r'best|checkpoints|games|logs|output|videos|\d{10,}(-\d+)?'
+)
 
 
 class DamagedRecordWarning(RuntimeWarning):
   """A record is damaged, and what it holds is left out."""
 
 
-def write_atomically(path: pathlib.Path, text: str) -> None:
-  """Replaces a file so that readers see either the old text or the new one.
+def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
+  """Replaces a file so that readers see the old content or the new one.
 
-  The text and the file's name are on disk when this returns. Line ends stay as
-  they are. Surrogates, which
-  represent non-UTF-8 bytes of a path, are written as these bytes.
+  The content and the file's name are on disk when this returns. Line ends stay
+  as they are. Surrogates, which represent non-UTF-8 bytes of a path, are
+  written as these bytes.
 
   Args:
     path: path of the file; its directory must exist.
-    text: written as UTF-8.
+    content: text is written as UTF-8.
   """
+  if isinstance(content, str):
+    content = content.encode('utf-8', 'surrogateescape')
   temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
   try:
-    write_synced(temporary, text.encode('utf-8', 'surrogateescape'))
+    write_synced(temporary, content)
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
@@ -39,21 +57,77 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
 
 def write_synced(path: pathlib.Path, content: bytes) -> None:
   """Writes a file and waits until its content is on disk."""
-  with open(path, 'wb') as file:
+  with opened(path, 'wb') as file:
     file.write(content)
     file.flush()
     os.fsync(file.fileno())
 
 
-def read(path: pathlib.Path, errors: str = 'surrogateescape') -> str:
-  """Reads a file written by `write_atomically`, including surrogates.
+def opened(path: pathlib.Path, mode: str = 'rb', **options: Any) -> IO[Any]:
+  """Opens a file of a run; see `open` for the arguments.
 
   Raises:
-    OSError: if it is not a file; a pipe, for example, could hang the reader.
+    OSError: if it is no file, or a link leads from the run's directory to it.
   """
-  if path.exists() and not path.is_file():
+  return open(path, mode, opener=_open, **options)
+
+
+def _open(path: Any, flags: int) -> int:
+  path = pathlib.Path(path)
+  root = path.parent
+  while _FOLDER.fullmatch(root.name):
+    root = root.parent
+  *folders, name = path.relative_to(root).parts
+  with contextlib.ExitStack() as stack:
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    stack.callback(os.close, folder)
+    try:
+      for part in folders:
+        inside = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        folder = os.open(part, inside, dir_fd=folder)
+        stack.callback(os.close, folder)
+      # A pipe without a reader or writer would block.
+      flags |= os.O_NOFOLLOW | os.O_NONBLOCK
+      file = os.open(name, flags, 0o666, dir_fd=folder)
+    except OSError as error:
+      if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        raise OSError(f'{path} is a link or in one; put a copy there') from None
+      raise
+  if not stat.S_ISREG(os.fstat(file).st_mode):
+    os.close(file)
     raise OSError(f'{path} is not a file')
-  return path.read_text('utf-8', errors)
+  return file
+
+
+def read_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES) -> bytes:
+  """Reads a file of a run.
+
+  Raises:
+    OSError: if it is larger than `max_bytes`, or see `opened`.
+  """
+  with opened(path) as file:
+    content: bytes = file.read(_size(path, file, max_bytes))
+  return content
+
+
+def _size(path: pathlib.Path, file: IO[Any], max_bytes: int) -> int:
+  size = os.fstat(file.fileno()).st_size
+  if size > max_bytes:
+    raise OSError(f'{path} has {size} bytes, more than {max_bytes}')
+  return size
+
+
+def read(path: pathlib.Path, errors: str = 'surrogateescape') -> str:
+  """Reads a file written by `write_atomically`, including surrogates."""
+  return read_bytes(path).decode('utf-8', errors)
+
+
+def read_lines(path: pathlib.Path) -> Iterator[str]:
+  """Yields the complete lines of a log, without their ends."""
+  with opened(path) as file:
+    _size(path, file, _MAX_LOG_BYTES)
+    while (line := file.readline(MAX_BYTES)).endswith(b'\n'):
+      yield line[:-1].decode('utf-8')
 
 
 @contextlib.contextmanager
@@ -133,12 +207,40 @@ def sync(path: pathlib.Path) -> None:
     os.close(descriptor)
 
 
-def open_to_append(path: pathlib.Path) -> io.TextIOWrapper:
+def open_to_append(path: pathlib.Path) -> IO[str]:
   """Opens a file for appending and removes an incomplete last line."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  if path.exists():
-    content = read(path).encode('utf-8', 'surrogateescape')
-    complete = content.rfind(b'\n') + 1
-    if complete < len(content):
-      os.truncate(path, complete)
-  return open(path, 'a', encoding='utf-8', newline='')
+  with opened(path, 'ab+') as file:
+    end = file.seek(0, os.SEEK_END)
+    while end:
+      start = max(0, end - 2**16)
+      file.seek(start)
+      newline = file.read(end - start).rfind(b'\n')
+      end = start + newline + 1 if newline >= 0 else start
+      if newline >= 0:
+        break
+    file.truncate(end)
+  return opened(path, 'a', encoding='utf-8', newline='')
+
+
+def append_rows(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
+  """Appends rows to a JSONL file with a single write, which is on disk then."""
+  text = ''.join(json.dumps(row, allow_nan=False) + '\n' for row in rows)
+  if text:
+    with open_to_append(path) as file:
+      file.write(text)
+      file.flush()
+      os.fsync(file.fileno())
+
+
+def cut_rows(
+  path: pathlib.Path, is_late: Callable[[dict[str, Any]], bool]
+) -> None:
+  """Cuts a JSONL file off before its first late row, if there is one."""
+  size = 0
+  for line in read_lines(path):
+    if is_late(to_object(json.loads(line))):
+      with opened(path, 'ab') as file:
+        file.truncate(size)
+      return
+    size += len(line.encode()) + 1

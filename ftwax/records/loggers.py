@@ -101,9 +101,9 @@ def read_jsonl(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
       object.
   """
   with files.reading(path, 'rows of a log'):
-    text = files.read(pathlib.Path(path), 'strict')
+    lines = list(files.read_lines(pathlib.Path(path)))
   rows = []
-  for number, line in enumerate(text.split('\n')[:-1], start=1):
+  for number, line in enumerate(lines, start=1):
     try:
       rows.append(files.to_object(json.loads(line)))
     except (ValueError, RecursionError) as error:

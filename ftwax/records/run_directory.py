@@ -263,10 +263,8 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
 
   with contextlib.ExitStack() as stack:
     with _reported(path):
-      # A pipe without a reader would hang.
-      flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
-      file = os.open(pathlib.Path(path) / LOCK_FILE, flags, 0o600)
-      stack.callback(os.close, file)
+      path_of_lock = pathlib.Path(path) / LOCK_FILE
+      file = stack.enter_context(files.opened(path_of_lock, 'ab'))
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

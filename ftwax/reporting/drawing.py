@@ -2,10 +2,13 @@
 
 import io
 import os
+import pathlib
 import re
 from typing import Any
 
 import matplotlib.figure
+
+from ftwax.records import files
 
 FAINT = '#8c959f'
 
@@ -36,6 +39,11 @@ def readable(name: str) -> str:
   """
   words = os.fsencode(name).decode('utf-8', 'replace').replace('_', ' ')
   return _CAPITALS.sub(lambda match: match[0].upper(), words)
+
+
+def write_png(path: pathlib.Path, figure: matplotlib.figure.Figure) -> None:
+  """Writes a PNG file atomically."""
+  files.write_atomically(path, to_png(figure))
 
 
 def to_png(figure: matplotlib.figure.Figure) -> bytes:

@@ -276,10 +276,7 @@ def _matches(run_dir: pathlib.Path) -> list[str]:
   """Returns games to play back in the page, and films of games."""
   saved = saved_games.SavedGames(run_dir / saved_games.GAMES_DIRECTORY)
   played = [game for _, game in reversed(saved.readable()[:_MAX_GAMES])]
-  films = filter(
-    pathlib.Path.is_file, (run_dir / VIDEOS_DIRECTORY).glob('*.gif')
-  )
-  gifs = sorted(films)[-_MAX_VIDEOS:]
+  gifs = sorted((run_dir / VIDEOS_DIRECTORY).glob('*.gif'))[-_MAX_VIDEOS:]
   if not played and not gifs:
     return []
   names = [drawing.readable(gif.stem) for gif in gifs]
@@ -288,12 +285,13 @@ def _matches(run_dir: pathlib.Path) -> list[str]:
     *([saved_games.make_player(played)] if played else []),
     *(
       page.gif(
-        gif.read_bytes(),
+        film,
         name,
         'Film of a game between members, with players and score at the top:'
         f' {name}.',
       )
       for gif, name in zip(gifs, names, strict=True)
+      if (film := files.read_or_warn(files.read_bytes, gif)) is not None
     ),
   ]
 

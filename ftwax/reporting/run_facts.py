@@ -22,7 +22,8 @@ def read(
   run_dir = pathlib.Path(run_dir)
   config = _read(run_dir / run_directory.CONFIG_FILE)
   versions = _read(run_dir / run_directory.VERSIONS_FILE)
-  facts = _commands(run_dir / run_directory.COMMAND_FILE)
+  command = run_dir / run_directory.COMMAND_FILE
+  facts = files.read_or_warn(_commands, command) or {}
   if 'seed' in config:
     facts['seed'] = str(config['seed'])
   if history and history.num_steps:

@@ -1,5 +1,6 @@
 """Animated GIFs of games."""
 
+import io
 import os
 import pathlib
 from collections.abc import Sequence
@@ -7,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
+
+from ftwax.records import files
 
 # Smaller frames are enlarged, so that there is space for captions.
 _MIN_WIDTH = 320
@@ -151,9 +154,9 @@ def write_gif(
   first, *rest = _to_images(_enlarge(frames, scale))
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
-  temporary = path.with_name(f'.{path.name}.tmp')
+  content = io.BytesIO()
   first.save(
-    temporary,
+    content,
     format='GIF',
     save_all=True,
     append_images=rest,
@@ -161,7 +164,7 @@ def write_gif(
     duration=10 * max(round(100.0 / frames_per_second), 2),
     loop=0,
   )
-  temporary.replace(path)
+  files.write_atomically(path, content.getvalue())
   return path
 
 

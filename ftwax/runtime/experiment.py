@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import dm_env
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import adapting, game_vectors
 from ftwax.population import (
@@ -98,6 +98,7 @@ MakePlayer = Callable[[types.SpecTree], players.Player]
 ON_ENVIRONMENT_ERROR = ('stop', 'restart')
 
 
+@registry.register('experiment')
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig(types.Config):
   """An agent or a population, its task, and the length of its training.

@@ -14,6 +14,7 @@ from ftwax import compilation, types
 from ftwax.environments import games
 from ftwax.population import evolution, lineage
 from ftwax.population import state as state_lib
+from ftwax.records import files
 from ftwax.reporting import history
 from ftwax.runtime import evaluation, initial_state, prepare, run_records
 
@@ -87,7 +88,7 @@ class Evolution:
       self._parts.init_from, self._parts.agent.optimizer, population
     )
     self._path.unlink(missing_ok=True)
-    lineage.append(self._path, [lineage.birth_row(population)])
+    files.append_rows(self._path, [lineage.birth_row(population)])
     return population
 
   def compile(self, population: state_lib.PopulationState) -> None:
@@ -99,7 +100,8 @@ class Evolution:
   def resume(self, population: state_lib.PopulationState) -> None:
     """Drops lineage rows that are newer than the checkpoint."""
     if self._path.exists():
-      lineage.drop_after(self._path, int(population.generation))
+      last = int(population.generation)
+      files.cut_rows(self._path, lambda row: row['generation'] > last)
 
   def evolve(
     self, population: state_lib.PopulationState
@@ -114,7 +116,7 @@ class Evolution:
       population, made = self._evolve(population)
       generation = jax.device_get(made)
       # Before the next checkpoint: `resume` drops rows that none contains.
-      lineage.append(self._path, lineage.rows(generation, self._reason))
+      files.append_rows(self._path, lineage.rows(generation, self._reason))
     for observer in self._parts.observers:
       observer.observe_generation(population)
     return population, generation

@@ -5,9 +5,10 @@ experiment or the environment. `export` and `LoadedAgent.save` write folders
 that can be shared; the library includes such populations (`TRAINED`).
 """
 
+import contextlib
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +19,7 @@ from ftwax.environments import game_vectors, games
 from ftwax.records import (
   array_files,
   checkpoints,
+  run_directory,
 )
 from ftwax.runtime import (
   callbacks,
@@ -40,19 +42,16 @@ class _Origin(NamedTuple):
     network: network of the agent.
     game_spec: spec of the game that it was trained in.
     members: indices of the members whose variables are available.
+    draw: returns initial variables of one member.
+    template: variables of all members, `jax.ShapeDtypeStruct` [N, ...].
   """
 
   agent: config_lib.ActorCriticConfig
   network: types.RecurrentNetwork
   game_spec: games.GameSpec
   members: Sequence[int]
-
-  def draw(self, key: types.Key) -> types.ActorVariables:
-    """Returns initial variables of one member."""
-    core = self.agent.make_learner_core(
-      self.network, self.game_spec.environment
-    )
-    return types.actor_variables(core.init(key))
+  draw: Callable[[types.Key], types.ActorVariables]
+  template: types.ActorVariables
 
 
 def load(
@@ -233,15 +232,42 @@ def _find_origin(
     )
     spec = game_files.read(directory)
     members = sharing.read_members(directory) or range(num_members)
-  return _Origin(agent, agent.make_network(spec.environment), spec, members)
+  with _told(directory, experiment):
+    network = agent.make_network(spec.environment)
+    core = agent.make_learner_core(network, spec.environment)
+
+    def draw(key: types.Key) -> types.ActorVariables:
+      return types.actor_variables(core.init(key))
+
+    def draw_all() -> types.ActorVariables:
+      keys = jax.random.split(jax.random.PRNGKey(0), len(members))
+      return jax.vmap(draw)(keys)
+
+    template = jax.eval_shape(draw_all)
+  return _Origin(agent, network, spec, members, draw, template)
+
+
+@contextlib.contextmanager
+def _told(directory: pathlib.Path, experiment: Any) -> Iterator[None]:
+  """Raises errors of what records describe as a ValueError with their path."""
+  try:
+    yield
+  except Exception as error:
+    if experiment is not None or isinstance(error, ValueError):
+      raise
+    path = directory / run_directory.CONFIG_FILE
+    message = f'{type(error).__name__}: {error}'.partition('\n')[0]
+    raise ValueError(
+      f'{path} must describe an agent, and its network cannot be made'
+      f' ({message:.200}); restore it from a copy.'
+    ) from None
 
 
 def _read_variables(
   directory: pathlib.Path, origin: _Origin, step: int | str | None = None
 ) -> types.ActorVariables:
   """Reads the variables of all members, leaves [N, ...]."""
-  keys = jax.random.split(jax.random.PRNGKey(0), len(origin.members))
-  template: types.ActorVariables = jax.eval_shape(jax.vmap(origin.draw), keys)
+  template = origin.template
   if (directory / array_files.MANIFEST_FILE).exists():
     return sharing.read_variables(directory, template)
   folder = callbacks.BEST_DIRECTORY if step == 'best' else 'checkpoints'

@@ -11,6 +11,7 @@ from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import games
 
 _GIB = 2**30
+_NUM_COPIES = 4
 
 
 def check_fits(
@@ -35,6 +36,35 @@ def check_fits(
       f' where their trajectories take {needed / _GIB:.1f} GiB or more and'
       f' {available / _GIB:.1f} GiB are available; choose'
       f' {max(available // num_bytes // 4, 1)} or fewer.'
+    )
+
+
+def check_network(
+  network: types.RecurrentNetwork, num_members: int, num_rows: int
+) -> None:
+  """Raises a ValueError if the network of all members does not fit.
+
+  Args:
+    network: network of one member.
+    num_members: number of members.
+    num_rows: number of rows that have a state of the core.
+  """
+  sizes = [
+    sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(make)))
+    for make in (
+      lambda: network.init(jax.random.PRNGKey(0)),
+      lambda: network.initial_state(1),
+    )
+  ]
+  # A gradient and the moments of the optimizer have the size of parameters.
+  needed = _NUM_COPIES * num_members * sizes[0] + num_rows * sizes[1]
+  needed, available = 4 * needed, _available_bytes()
+  if needed > available:
+    raise ValueError(
+      f'network ({sizes[0]:,} parameters, {sizes[1]:,} numbers of a state) must'
+      f' fit into memory, where it takes {needed / _GIB:.1f} GiB or more and'
+      f' {available / _GIB:.1f} GiB are available; choose smaller sizes, as'
+      ' of hidden_size.'
     )
 
 

@@ -4,8 +4,8 @@
 fields. It also applies changes such as `agent.batch_size=32` to a
 configuration.
 
-Data may come from anybody. Only classes and functions of this library are
-looked up by name, and nothing else is imported or called.
+Data may come from anybody. It may name what is registered, by `registry`, and
+nothing else is imported or called.
 """
 
 import ast
@@ -13,39 +13,18 @@ import collections.abc
 import contextlib
 import dataclasses
 import difflib
-import functools
-import importlib
 import itertools
 import math
 import os
 import pathlib
-import re
 import types as python_types
 import typing
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from ftwax import hyperparameters
+from ftwax import hyperparameters, registry, version
 from ftwax.records import config_files, run_directory
-
-_ARRAY_TYPE = re.compile(r'array\[(?P<dtype>\w+)\]')
-_PARTIAL = 'functools:partial'
-
-# A string that names code.
-_CODE = re.compile(r'(?P<module>[A-Za-z_][\w.]*):(?P<name>.+)')
-
-# Packages whose functions data may name; of other packages it may only name
-# dataclasses and NamedTuples.
-_PACKAGES = (
-  'agents',
-  'environments',
-  'experiments',
-  'losses',
-  'networks',
-  'population',
-)
 
 
 def rebuild(
@@ -87,12 +66,11 @@ def rebuild(
       f'{key} ({plain!r}) must be set field by field; choose one of'
       f' {", ".join(config_files.fields_of(current) or ())}.'
     )
-  if isinstance(plain, str) and any(map(_admits_code, choices)):
-    if ':' in plain:  # Gymnasium imports what stands before it.
-      return _find_function(plain, key)
   for choice in choices:
     with contextlib.suppress(LookupError):
       return _fit(plain, choice, key)
+  if isinstance(plain, str) and any(map(_admits_code, choices)):
+    return _rebuild_mapping({config_files.TYPE: plain}, choices, key, current)
   raise ValueError(
     f'{key} ({plain!r}) must be {_readable(kind)}, but is'
     f' {type(plain).__name__}; choose another value.'
@@ -119,6 +97,16 @@ def read_parts(
   run_directory.check_layout(directory)
   plain = run_directory.read_config(directory)
   plain = {name: plain[name] for name in plain if name not in without}
+  agent = plain.get('agent')
+  if isinstance(agent, Mapping) and isinstance(agent.get('loss'), Mapping):
+    name = agent['loss'].get(config_files.TYPE)
+    if registry.find(name) is None:
+      warnings.warn(
+        f'the loss of the run ({name!r:.80}) is not registered and left out;'
+        ' acting needs none.',
+        stacklevel=2,
+      )
+      plain['agent'] = {**agent, 'loss': None}
   parts = []
   try:
     for key, kind in kinds.items():
@@ -130,7 +118,7 @@ def read_parts(
           )
         part = part[name]
       parts.append(rebuild(part, kind, key))
-  except (ValueError, RecursionError) as error:
+  except (ValueError, OverflowError, RecursionError) as error:
     path = pathlib.Path(directory) / run_directory.CONFIG_FILE
     raise ValueError(f'{path}: {error}') from None
   return parts
@@ -140,43 +128,41 @@ def _rebuild_mapping(
   plain: Mapping[str, Any], choices: Sequence[Any], key: str, current: Any
 ) -> Any:
   name = plain.get(config_files.TYPE)
-  array = _ARRAY_TYPE.fullmatch(str(name))
-  if array is not None and _admits(np.ndarray, choices):
-    return _to_array(plain, array['dtype'], key)
-  if name == _PARTIAL and any(map(_admits_code, choices)):
-    return _to_partial(plain, key)
-  record_type: Any
-  if _is_record(current) and name in (
-    None,
-    config_files.name_of(type(current)),
-  ):
-    record_type = type(current)
+  part: Any
+  if _is_record(current) and name in (None, registry.name_of(type(current))):
+    part = type(current)
   elif name is not None:
-    record_type = _find_class(name, key)
+    part = _find(name, key)
   else:
-    record_type = next(filter(_is_record_class, choices), None)
-  if record_type is None:
+    records = filter(registry.is_record_class, choices)
+    part = next(filter(registry.is_named, records), None)
+  if part is None:
     return _to_dict(plain, choices, key, current)
-  if not _admits(record_type, choices):
+  is_record = registry.is_record_class(part)
+  if not (
+    _admits(part, choices)
+    if is_record
+    else any(_takes(choice, part) for choice in choices)
+  ):
     raise ValueError(
       f'{key} ({name}) must be {_readable(*choices)}; give one of that type.'
     )
-  is_change = type(current) is record_type
-  hints, known = _annotations(record_type), _field_names(record_type)
+  is_change = type(current) is part
+  known = registry.fields_of(part)
   values = {}
   for field, value in plain.items():
     if field != config_files.TYPE:
       below = f'{key}.{field}' if key else field
       if field not in known:
         raise ValueError(
-          f'{below} is not a field{suggest(field, known, current, key)}'
+          f'{below} is not a field{suggest(field, [*known], current, key)}'
         )
       before = getattr(current, field) if is_change else None
-      values[field] = rebuild(value, hints.get(field, Any), below, before)
+      values[field] = rebuild(value, known[field], below, before)
   try:
     if is_change:
       return _replace(current, values)
-    return record_type(**values)
+    return part(**values) if is_record else registry.bind(part, values)
   except (TypeError, ValueError) as error:
     raise ValueError(f'{key or "configuration"}: {error}') from None
 
@@ -224,7 +210,8 @@ def _fit(plain: Any, kind: Any, key: str) -> Any:
   elif kind is int and isinstance(plain, float) and plain.is_integer():
     return int(plain)  # Such as 1e6.
   elif kind in (int, str) and isinstance(plain, kind):
-    return plain
+    if kind is str or abs(plain) < 2**63:
+      return plain
   raise LookupError(key)
 
 
@@ -237,9 +224,11 @@ def _to_prior(
   try:
     if isinstance(plain, str):
       call: Any = ast.parse(plain.strip(), mode='eval').body
+      if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError('is neither')
       return config_files.PRIORS[call.func.id](
         *map(_literal, call.args),
-        **{keyword.arg: _literal(keyword.value) for keyword in call.keywords},
+        **{str(pair.arg): _literal(pair.value) for pair in call.keywords},
       )
     if isinstance(plain, bool) or not isinstance(plain, int | float):
       raise TypeError(f'is {type(plain).__name__}')
@@ -251,8 +240,7 @@ def _to_prior(
       return int(plain)
     return hyperparameters.Constant(float(plain))
   except (
-    SyntaxError, TypeError, ValueError, KeyError, AttributeError,
-    RecursionError, MemoryError,
+    SyntaxError, TypeError, ValueError, KeyError, RecursionError, MemoryError,
   ) as error:  # fmt: skip
     raise ValueError(
       f'{key} ({plain!r:.80}) must be a number or a prior ({error}); choose'
@@ -266,30 +254,6 @@ def _literal(node: Any) -> Any:
   if isinstance(node, ast.Name) and node.id == 'inf':
     return math.inf
   return ast.literal_eval(node)
-
-
-def _to_array(plain: Mapping[str, Any], dtype: str, key: str) -> Any:
-  try:
-    return np.asarray(rebuild(plain['values'], Any, key), dtype)
-  except (KeyError, TypeError, ValueError) as error:
-    raise ValueError(
-      f'{key} must hold the values of a {dtype} array, and does not ({error});'
-      ' restore it from a copy.'
-    ) from None
-
-
-def _to_partial(plain: Mapping[str, Any], key: str) -> Any:
-  function = rebuild(plain.get('func'), type, f'{key}.func')
-  # Others than those that make something could be called for their effects.
-  if not function.__name__.startswith('make') and not isinstance(
-    function, type
-  ):
-    raise _foreign(plain['func'], f'{key}.func')
-  return functools.partial(
-    function,
-    *rebuild(plain.get('args'), list[Any], f'{key}.args'),
-    **rebuild(plain.get('keywords'), dict[str, Any], f'{key}.keywords'),
-  )
 
 
 def _to_dict(
@@ -317,43 +281,16 @@ def _to_dict(
   }
 
 
-def _find(reference: str) -> Any:
-  """Returns what `module:name` names in this library; None if there is none."""
-  code = _CODE.fullmatch(reference)
-  if code is None or code['module'].split('.')[0] != 'ftwax':
-    return None
-  try:
-    value: Any = importlib.import_module(code['module'])
-    for part in code['name'].split('.'):
-      value = getattr(value, part)
-  except (ImportError, AttributeError):
-    return None
-  # Not what the module has imported.
-  return value if config_files.name_of(value) == reference else None
-
-
-def _find_class(reference: Any, key: str) -> Any:
-  value = _find(reference) if isinstance(reference, str) else None
-  if not _is_record_class(value):
-    raise _foreign(reference, key)
-  return value
-
-
-def _find_function(reference: str, key: str) -> Any:
-  module = reference.partition(':')[0]
-  is_allowed = module.split('.')[1:2] in [[name] for name in _PACKAGES]
-  value = _find(reference) if is_allowed else None
-  if value is None or value.__name__.startswith('_'):
-    raise _foreign(reference, key)
-  return value
-
-
-def _foreign(reference: Any, key: str) -> ValueError:
-  return ValueError(
-    f'{key} ({reference!r:.80}) must be a part of ftwax to be looked up by'
-    ' its name, and is not; pass the code that has it, with'
-    ' --experiment=FILE.py:FUNCTION or, in Python, experiment=...'
-  )
+def _find(name: Any, key: str) -> Any:
+  part = registry.find(name)
+  if part is None:
+    raise ValueError(
+      f'{key} ({name!r:.80}) must be a registered name, and is none in ftwax'
+      f' {version.__version__}; take the version that wrote it, register your'
+      ' own part (ftwax.register), or pass the code that has it, with'
+      ' --experiment=FILE.py:FUNCTION or, in Python, experiment=...'
+    )
+  return part
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
@@ -370,9 +307,9 @@ def _admits(record_type: type, choices: Sequence[Any]) -> bool:
     if kind is Any or isinstance(kind, typing.TypeVar):
       return True
     is_protocol = getattr(kind, '_is_protocol', False)
-    if isinstance(kind, type) and (
-      is_protocol or issubclass(record_type, kind)
-    ):
+    if is_protocol:  # Of functions, or it cannot be checked.
+      kind = collections.abc.Callable if _admits_code(kind) else object
+    if isinstance(kind, type) and issubclass(record_type, kind):
       return True
   return False
 
@@ -386,37 +323,38 @@ def _admits_code(kind: Any) -> bool:
   )
 
 
+def _takes(kind: Any, part: Any) -> bool:
+  """Returns whether a type is that of code, which makes what a part makes."""
+  if not _admits_code(kind) or not part.__module__.startswith('ftwax.'):
+    return _admits_code(kind)
+  wanted: Any = (*typing.get_args(kind), Any)[1:2] or (Any,)
+  if getattr(kind, '_is_protocol', False):
+    wanted = (typing.get_type_hints(kind.__call__).get('return', Any),)
+  (wanted,) = wanted
+  made = part
+  if not isinstance(part, type):
+    made = typing.get_type_hints(part).get('return', Any)
+  if Any in (wanted, made) or wanted == made:
+    return True
+  if getattr(wanted, '_is_protocol', False):
+    names = [name for name in vars(wanted) if not name.startswith('_')]
+    return all(hasattr(made, name) for name in names)
+  origin = typing.get_origin(wanted) or wanted
+  return isinstance(made, type) and issubclass(made, origin)
+
+
 def _is_prior(value: Any) -> bool:
   return type(value) in config_files.PRIORS.values()
 
 
-def _is_record_class(value: Any) -> bool:
-  return isinstance(value, type) and (
-    dataclasses.is_dataclass(value) or hasattr(value, '_asdict')
-  )
-
-
 def _is_record(value: Any) -> bool:
-  return _is_record_class(type(value))
-
-
-def _field_names(kind: type) -> Sequence[str]:
-  if dataclasses.is_dataclass(kind):
-    return [field.name for field in dataclasses.fields(kind) if field.init]
-  return tuple(kind.__annotations__)
+  return registry.is_record_class(type(value))
 
 
 def _replace(config: Any, values: Mapping[str, Any]) -> Any:
   if hasattr(config, '_asdict'):
     return config._replace(**values)
   return dataclasses.replace(config, **values)
-
-
-def _annotations(kind: type) -> Mapping[str, Any]:
-  try:
-    return typing.get_type_hints(kind)
-  except NameError:  # A name imported under TYPE_CHECKING.
-    return {}
 
 
 def _as_recorded(value: Any) -> Any:

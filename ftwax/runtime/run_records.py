@@ -24,6 +24,7 @@ from ftwax.records import (
   loggers,
   progress,
   recent_episodes,
+  run_directory,
 )
 from ftwax.runtime import prepare
 
@@ -108,6 +109,7 @@ class RunRecords:
     self._marked: tuple[Counts, list[tuple[int, float]]] | None = None
     self._expects_ends = True
     self.is_whole = False
+    self._restored: Counts | None = None
     self._saved_at = time.monotonic()
     self._copy: _Copy | None = None
     self._next_copy_at = 0.0
@@ -285,8 +287,13 @@ class RunRecords:
       self._next_copy_at = end + seconds
 
   def save(self, state: types.ArrayTree) -> None:
-    """Saves a checkpoint and waits until it is on disk."""
-    if self._checkpointer is not None:
+    """Saves a checkpoint and waits until it is on disk.
+
+    That from which a run was resumed is there already.
+    """
+    counts, _ = self._marked or (self.counts, None)
+    is_new = self._restored is None or counts[:-1] != self._restored[:-1]
+    if self._checkpointer is not None and is_new:
       with self._lock:
         self._start_to_save(self._checkpointer, self._describe(), state)
         self._checkpointer.wait()
@@ -379,7 +386,20 @@ class RunRecords:
     ends = metadata.get('ends', [counts.actor_steps] * len(returns))
     self.continue_from(counts, list(zip(ends, returns, strict=True)))
     self.is_whole = bool(metadata.get('is_whole', False))
+    self._restored = counts
+    self.drop_later_rows()
     return state
+
+  def drop_later_rows(self) -> None:
+    """Drops rows of logs that the resumed run will write again."""
+    for path in (self.directory / 'logs').glob('*.jsonl'):
+      files.cut_rows(
+        path,
+        lambda row: (
+          row.get('actor_steps', 0) > self.counts.actor_steps
+          or row.get('learner_steps', 0) > self.counts.learner_steps
+        ),
+      )
 
   def _describe(self) -> dict[str, Any]:
     """Returns the metadata of a checkpoint saved now."""
@@ -411,6 +431,8 @@ class _Copy(NamedTuple):
 
 def describe_saved(directory: pathlib.Path) -> str:
   """Describes what is saved of a run and how to continue it."""
+  if not (directory / run_directory.CONFIG_FILE).exists():
+    return f'{directory} was removed in the meantime, so nothing is saved.'
   steps = checkpoints.saved_steps(directory / 'checkpoints')
   again = (
     f'add --resume --run_dir={directory} to the command, or in Python'

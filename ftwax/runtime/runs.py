@@ -304,6 +304,8 @@ def execute(
     answer = stack.enter_context(signals.answered_in_time(save_in_time))
     check_interrupts = stack.enter_context(signals.deferred_interrupts())
     try:
+      if resume and not records.can_resume:
+        records.drop_later_rows()
       run = make_run(parts, records, resume and records.can_resume, stack)
       _train(
         run,

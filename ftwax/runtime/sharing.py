@@ -6,7 +6,6 @@ The card of a folder, `README.md`, has the facts that others need.
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,12 +76,8 @@ def write_folder(
 
 def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
   """Copies a record; a link could publish any file of its reader."""
-  if source.is_symlink() or not source.is_file():
-    raise ValueError(
-      f'{source} must be a file to be shared, and is a link or a device; put a'
-      ' copy in its place.'
-    )
-  shutil.copyfile(source, target)
+  with files.reading(source, 'what can be shared'):
+    files.write_synced(target, files.read_bytes(source))
 
 
 def read_members(directory: pathlib.Path) -> list[int]:

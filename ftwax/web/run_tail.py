@@ -135,7 +135,7 @@ class RunTail:
 
 
 def _read_tail(path: pathlib.Path, offset: int) -> dict[str, Any]:
-  with open(path, 'rb') as file:
+  with files.opened(path) as file:
     status = os.fstat(file.fileno())
     # A file that has become shorter was replaced.
     is_fresh = not 0 <= offset <= status.st_size

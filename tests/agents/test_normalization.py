@@ -405,7 +405,7 @@ def test_advantages_are_normalized_over_all_streams(weighed):
   [
     (impala, impala.IMPALAConfig),
     pytest.param(a2c, a2c.A2CConfig, marks=pytest.mark.slow),
-    (ppo, ppo.PPOConfig),
+    pytest.param(ppo, ppo.PPOConfig, marks=pytest.mark.slow),
   ],
 )
 def test_the_option_makes_policy_losses_of_one_scale(agent, make_config):

@@ -5,6 +5,7 @@ import inspect
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -143,3 +144,9 @@ def test_a_command_imports_only_what_it_needs(argv):
   number, *names = result.stderr.split()
   assert not _SLOW.intersection(names)
   assert int(number) < 250
+
+
+def test_a_closed_output_is_no_error():
+  command = f'{shlex.quote(sys.executable)} -m ftwax list >&-'
+  done = subprocess.run(command, shell=True, capture_output=True, text=True)
+  assert (done.returncode, done.stderr) == (0, '')

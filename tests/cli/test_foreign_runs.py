@@ -32,6 +32,7 @@ def build():
   raise AssertionError
 """
 _MODULES = ('game', 'my-game', 'éa')
+_DEVICE = ['--runtime=device']
 
 # Values of a configuration that name the attacker's code, or that of others.
 _FOREIGN = {
@@ -44,10 +45,35 @@ _FOREIGN = {
     {'__type__': 'functools:partial', 'func': 'game:build', 'args': [],
      'keywords': {}},
     {'__type__': 'game:Game'},
+    {'__type__': 'game:build'},
+    {'__type__': 'game.build'},
     'os:system',
     'ftwax.cli.launch:main',
+    # What makes games calls its first argument with its second.
+    {'__type__': 'functools:partial',
+     'func': 'ftwax.environments.game_vectors:make_games',
+     'args': ['ftwax.experiments.pbt_quadratic:main',
+              [{'__type__': 'ftwax.experiments.pbt_quadratic:Options',
+                'num_steps': 2, 'directory': _MARKER}], 'name'],
+     'keywords': {}},
+    {'__type__': 'vector', 'make': {'__type__': 'game:build'}},
+    {'__type__': 'vector', 'make': 'game:build'},
+    {'__type__': 'catch.game', 'rows': 'game:Evil-v0'},
+    {'__type__': 'any_game.game', 'library': 'game', 'name': 'Evil-v0'},
+    {'__type__': 'any_game.game', 'library': 'mpe2', 'name': '../game'},
+    {'__type__': 'gymnax.game', 'name': 'game:Evil-v0'},
   ],
-  'agent': [{'__type__': 'game:Agent'}, 'game:build'],
+  'agent': [
+    {'__type__': 'game:Agent'},
+    {'__type__': 'agent.game'},
+    {'__type__': 'game'},
+    'game:build',
+    {'__type__': 'agent.ppo', 'core': {'__type__': 'game:build'}},
+    {'__type__': 'agent.ppo', 'core': 'game:build'},
+    {'__type__': 'agent.ppo', 'network': 'game:build'},
+    {'__type__': 'agent.ppo', 'loss': {'__type__': 'os:system'}},
+    {'__type__': 'agent.ppo', 'tasks': [{'__type__': 'game:build'}]},
+  ],
 }  # fmt: skip
 
 # Of every command that opens a run, by name.
@@ -78,7 +104,7 @@ def _write_run(run, **fields):
   (run / 'command.txt').write_text(
     'now python -m ftwax train game.py:build\nnow python game.py\n', 'utf-8'
   )
-  config = config_files.to_json(launch.find('catch').build()) | fields
+  config = config_files.to_json(launch.find('catch', _DEVICE).build()) | fields
   (run / 'config.json').write_text(json.dumps(config), 'utf-8')
   row = {'episode_return': 0.5, 'actor_steps': 100, 'seconds': 1.0}
   loggers.log_path(run, 'train').write_text(f'{json.dumps(row)}\n', 'utf-8')
@@ -134,7 +160,9 @@ def test_no_code_of_a_run_runs(tmp_path, monkeypatch, field, value):
 
 def _aim(text='', **fields):
   """Returns a configuration as text, with other fields of the agent."""
-  config = config_files.to_json(launch.find('catch', ['--agent=ppo']).build())
+  config = config_files.to_json(
+    launch.find('catch', ['--agent=ppo', *_DEVICE]).build()
+  )
   config['agent'] |= fields
   return text or json.dumps(config)
 
@@ -145,10 +173,16 @@ def _aim(text='', **fields):
     _aim(newer_option=3),
     _aim(learning_rate=None),
     _aim(priors=None),
-    _aim(__type__='ftwax.agents.impala:IMPALAConfig'),
-    _aim(__type__='ftwax.environments.catch:CatchState'),
+    _aim(__type__='agent.impala'),
+    _aim(__type__='capture_the_flag.game'),
     _aim(batch_size='many'),
     _aim(core={}),
+    _aim(hidden_size=10**308),
+    _aim(learning_rate=10**400),
+    _aim(network={'__type__': 'catch.game'}),
+    _aim(network={'__type__': 'rule.by_strength'}),
+    _aim(core={'__type__': 'loss.ppo'}),
+    _aim(vector_hidden_sizes=[-3]),
     _aim().replace('"seed": 0', '"seed": 0, "seed": 1'),
     _aim('[' * 100_000),
     _aim('{"agent": ' * 100_000),

@@ -11,6 +11,7 @@ import pytest
 import ftwax
 from ftwax.agents import ppo
 from ftwax.cli import commands, evaluate_command, launch, past_runs
+from ftwax.environments import game_vectors
 from ftwax.records import config_files, loggers
 
 
@@ -93,13 +94,16 @@ def test_what_is_no_run_is_told(tmp_path, command):
 
 
 def test_the_experiment_of_a_run_is_rebuilt(tmp_path):
-  experiment = launch.find('catch', ['--agent=ppo', '--seed=3']).build()
+  arguments = ['--agent=ppo', '--seed=3', '--runtime=device']
+  experiment = launch.find('catch', arguments).build()
   plain = config_files.to_json(experiment)
+  assert plain['environment'] == {'__type__': 'catch.game'}
   (tmp_path / 'config.json').write_text(json.dumps(plain), 'utf-8')
   again = past_runs.rebuild(str(tmp_path), None)
   assert again.seed == 3 and again.agent == experiment.agent
   assert config_files.to_json(again) == plain
-  assert again.environment_factory(0).spec.observations.shape == (10, 5)
+  spec = game_vectors.read_spec(again.environment_factory, 'catch')
+  assert spec.environment.observations.shape == (10, 5)
 
 
 @pytest.mark.parametrize('name', [n for n in launch.names() if _builds(n)])

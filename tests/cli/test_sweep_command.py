@@ -27,7 +27,7 @@ def test_values_are_those_of_the_fields(asked):
     for core in ('lstm', 'gru')
   ]
   assert list(seeds) == [5, 6] and run_dir is None
-  assert experiment.environment.__name__ == 'make_functional'
+  assert experiment.environment.__module__ == 'ftwax.environments.catch'
 
 
 def test_priors_are_drawn(asked):

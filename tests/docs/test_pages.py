@@ -4,6 +4,7 @@ import pathlib
 import re
 
 import documented_code
+import held_memory
 import jupytext
 import pytest
 
@@ -134,6 +135,8 @@ def test_code_runs_shortened(page, tmp_path, monkeypatch):
   names: dict = {'__name__': 'page'}
   exec(compile(code, str(page), 'exec'), names)
   assert _HOLDS.get(page.stem, lambda _: True)(names)
+  names.clear()
+  held_memory.free()  # Pages have little in common.
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ DEVICE_COMMANDS = {
 @pytest.mark.parametrize('name', DEVICE_COMMANDS)
 def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  monkeypatch.setenv('JAX_ENABLE_COMPILATION_CACHE', 'true')
+  monkeypatch.delenv('JAX_COMPILATION_CACHE_DIR')
   monkeypatch.setenv('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0')
   run_dir = tmp_path / 'run'
   result = commands.run(

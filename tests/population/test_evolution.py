@@ -11,6 +11,7 @@ from ftwax.population import evolution
 from ftwax.population import lineage as lineage_lib
 from ftwax.population import selection as selection_lib
 from ftwax.population import state as state_lib
+from ftwax.records import files, loggers
 
 pytestmark = pytest.mark.slow
 
@@ -312,8 +313,8 @@ def test_the_lineage_replays_the_evolution_on_bits(tmp_path, random_evolution):
   for number in np.flatnonzero(copied):
     generation = jax.tree.map(lambda leaf, n=number: leaf[n], generations)
     rows += lineage_lib.rows(generation, 'win_probability')
-  lineage_lib.append(path, rows)
-  replayed = lineage_lib.replay(population, lineage_lib.read(path))
+  files.append_rows(path, rows)
+  replayed = lineage_lib.replay(population, loggers.read_jsonl(path))
   _assert_trees_equal(replayed.members, final.members)
   for part in ('opt_state', 'params', 'hyperparameters', 'internal_rewards'):
     for actual, expected in zip(
@@ -369,22 +370,22 @@ def test_replay_between_training(tmp_path, crossover_probability):
     5, crossover_probability=crossover_probability
   ):
     rows = lineage_lib.rows(generation, 'test')
-    lineage_lib.append(path, rows)
+    files.append_rows(path, rows)
     # Parameters are what training made of them; one generation is replayed.
     replayed = lineage_lib.replay(before, rows)
     _assert_trees_equal(replayed._replace(generation=after.generation), after)
-  assert len(lineage_lib.read(path)) > 5
+  assert len(loggers.read_jsonl(path)) > 5
 
 
 def test_a_torn_last_line_is_left_out_and_cut_off(tmp_path):
   path = tmp_path / 'lineage.jsonl'
-  lineage_lib.append(path, [{'generation': 1}, {'generation': 2}])
+  files.append_rows(path, [{'generation': 1}, {'generation': 2}])
   with path.open('a') as file:
     file.write('{"generation": 3, "mem')
-  assert [row['generation'] for row in lineage_lib.read(path)] == [1, 2]
-  lineage_lib.append(path, [{'generation': 3}])
-  assert [row['generation'] for row in lineage_lib.read(path)] == [1, 2, 3]
-  lineage_lib.append(path, [])
+  assert [row['generation'] for row in loggers.read_jsonl(path)] == [1, 2]
+  files.append_rows(path, [{'generation': 3}])
+  assert [row['generation'] for row in loggers.read_jsonl(path)] == [1, 2, 3]
+  files.append_rows(path, [])
   assert path.read_text().count('\n') == 3
 
 
@@ -392,16 +393,16 @@ def test_a_broken_line_is_named(tmp_path):
   path = tmp_path / 'lineage.jsonl'
   path.write_text('{"generation": 1}\nnonsense\n{"generation": 2}\n')
   with pytest.raises(ValueError, match=r'line 2 of .*nonsense.*must be JSON'):
-    lineage_lib.read(path)
+    loggers.read_jsonl(path)
 
 
 def test_a_resumed_run_drops_what_came_after_its_checkpoint(tmp_path):
   path = tmp_path / 'lineage.jsonl'
-  lineage_lib.append(path, [{'generation': g} for g in (0, 1, 1, 2, 3)])
-  lineage_lib.drop_after(path, 1)
-  assert [row['generation'] for row in lineage_lib.read(path)] == [0, 1, 1]
-  lineage_lib.drop_after(path, -1)
-  assert lineage_lib.read(path) == []
+  files.append_rows(path, [{'generation': g} for g in (0, 1, 1, 2, 3)])
+  files.cut_rows(path, lambda row: row['generation'] > 1)
+  assert [row['generation'] for row in loggers.read_jsonl(path)] == [0, 1, 1]
+  files.cut_rows(path, lambda row: row['generation'] > -1)
+  assert loggers.read_jsonl(path) == []
   assert [p.name for p in tmp_path.iterdir()] == ['lineage.jsonl']
 
 

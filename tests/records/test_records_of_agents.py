@@ -27,13 +27,11 @@ def test_configs_come_back(name):
   assert again == config
 
 
-def test_arrays_and_what_is_not_finite_come_back():
-  config = {'a': np.array([[1, 2]], np.int32), 'b': [float('inf'), None, 'x']}
-  plain = json.loads(json.dumps(config_files.to_json(config)))
-  again = rebuilding.rebuild(plain)
-  np.testing.assert_array_equal(again['a'], config['a'])
-  assert again['a'].dtype == np.int32
-  assert again['b'] == (float('inf'), None, 'x')
+def test_what_is_not_finite_comes_back():
+  plain = json.loads(
+    json.dumps(config_files.to_json([float('inf'), None, 'x']))
+  )
+  assert rebuilding.rebuild(plain) == (float('inf'), None, 'x')
 
 
 def test_specs_come_back(tmp_path):

@@ -80,15 +80,10 @@ def test_configs_become_json():
     'batch_size': 32,
     'prior': {'__type__': f'{here}:_Uniform', 'low': 0.1, 'high': 1.0},
     'sizes': [64, 64],
-    'activation': f'{jnp.tanh.__module__}:tanh',
+    'activation': {'__type__': f'{jnp.tanh.__module__}:tanh'},
     'extra': {
-      'partial': {
-        '__type__': 'functools:partial',
-        'func': f'{here}:_module_function',
-        'args': [1],
-        'keywords': {'y': 0.5},
-      },
-      'class': f'{here}:_Config',
+      'partial': {'__type__': f'{here}:_module_function', 'x': 1, 'y': 0.5},
+      'class': {'__type__': f'{here}:_Config'},
       'enum': f'{here}:_Core.LSTM',
       'path': 'a/b',
       'dtype': 'float32',
@@ -113,7 +108,8 @@ def test_configs_see_the_attributes_of_slots():
   'activation', [jax.nn.relu, jax.nn.elu, np.tanh, jnp.add]
 )
 def test_configs_name_functions_of_libraries(activation):
-  module, _, name = config_files.to_json(activation).rpartition(':')
+  plain = config_files.to_json(activation)
+  module, _, name = plain['__type__'].rpartition(':')
   assert module.split('.')[0] in ('jax', 'numpy')
   assert name == activation.__name__
 
@@ -398,7 +394,7 @@ def test_open_existing_refuses_another_layout(tmp_path):
   with pytest.raises(
     run_directory.RunDirectoryError,
     match=r'run directory \(.*\) has layout 1, that of an older version of'
-    r' ftwax, but must have layout 3; start a new run, or resume this one with',
+    r' ftwax, but must have layout 4; start a new run, or resume this one with',
   ):
     run_directory.open_existing(path, _Config(33))
   assert _files(tmp_path) == before

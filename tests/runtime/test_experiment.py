@@ -156,6 +156,22 @@ def test_an_environment_in_jax_may_be_given_as_it_is():
   config_files.to_json(made)  # Can be recorded.
 
 
+def test_only_a_seed_is_given_as_the_seed():
+  given = []
+
+  def make_maze(size=5):
+    given.append(size)
+    return Counting()
+
+  def make_maze_of_seed(size=5, *, seed):
+    given.append((size, seed))
+    return Counting()
+
+  for make in (make_maze, make_maze_of_seed, lambda number: make_maze(number)):
+    ftwax.ExperimentConfig(_SMALL, make, 64).environment_factory(7)
+  assert given == [5, (5, 7), 7]
+
+
 def test_a_class_gets_a_seed_if_it_takes_one():
   class Seeded(Counting):
     def __init__(self, seed):

@@ -1,6 +1,7 @@
 """What of a run is saved when it ends before its end, and how it is told."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +123,24 @@ def test_a_run_without_a_checkpoint_resumes_from_its_start(
       run(config)
   assert 'Nothing is saved yet. To start again, add' in capsys.readouterr().out
   assert run(config, resume=True).counts.actor_steps >= 200
+
+
+def test_a_run_that_was_removed_is_told(
+  tmp_path, make_experiment, monkeypatch, capsys
+):
+  run = run_helpers.make_run('local', tmp_path)
+
+  def interrupt(*args, **options):
+    shutil.rmtree(tmp_path / 'run')
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patched:
+    patched.setattr(run_records.RunRecords, 'save_if_due', interrupt)
+    with pytest.raises(KeyboardInterrupt):
+      run(make_experiment(_Faulty))
+  told = capsys.readouterr().out
+  assert 'was removed in the meantime, so nothing is saved' in told
+  assert '--resume' not in told
 
 
 def test_what_a_failed_computation_took_is_saved_from_a_copy(

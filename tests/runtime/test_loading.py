@@ -110,6 +110,19 @@ def test_one_agent_is_saved_with_its_records_and_a_card(trained, tmp_path):
   assert json.loads((copy / 'about.json').read_text())['members'] == [1]
 
 
+def test_an_agent_acts_without_the_loss_of_its_training(trained, tmp_path):
+  run = tmp_path / 'run'
+  shutil.copytree(trained.run_dir, run)
+  config = json.loads((run / 'config.json').read_text())
+  config['agent']['loss'] = {'__type__': 'my_file:my_loss'}
+  (run / 'config.json').write_text(json.dumps(config))
+  with pytest.warns(UserWarning, match=r"loss of the run \('my_file:my_loss'\)"):
+    agent = loading.load(run)
+  run_helpers.assert_same(
+    agent.variables, loading.load(trained.run_dir).variables
+  )
+
+
 def test_arrays_have_names(trained, tmp_path):
   loading.export(trained.run_dir, tmp_path / 'small')
   with safetensors.safe_open(

@@ -15,7 +15,7 @@ from dm_env import specs
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import validation
-from ftwax.records import checkpoints, loggers, run_directory
+from ftwax.records import checkpoints, files, loggers, run_directory
 from ftwax.runtime import experiment
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
@@ -152,6 +152,9 @@ def test_a_resumed_run_goes_on_where_it_stopped(run, make_experiment):
   again = run(make_experiment(max_num_actor_steps=200), resume=True)
   run_helpers.assert_same(first.state, again.state)
   assert again.counts == first.counts
+  # Nothing is new, so nothing is saved.
+  names = [p.name for p in (first.run_dir / 'checkpoints').iterdir()]
+  assert names == ['0000000200']
   longer = run(make_experiment(max_num_actor_steps=400), resume=True)
   assert longer.counts.actor_steps == 400
   assert longer.counts.learner_steps == 24
@@ -162,6 +165,19 @@ def test_a_resumed_run_goes_on_where_it_stopped(run, make_experiment):
     row['actor_steps'] for row in train
   )
   assert sum(row['num_episodes'] for row in train) == 100
+
+
+def test_rows_that_a_resumed_run_replays_are_dropped(run, make_experiment):
+  first = run(make_experiment(), eval_every=50, num_eval_episodes=1)
+  log = first.run_dir / 'logs'
+  before = {path.name: path.read_text() for path in log.glob('*.jsonl')}
+  for path in log.glob('*.jsonl'):
+    # Of a run that went on, and was killed before it saved again.
+    row = loggers.read_jsonl(path)[-1] | {'actor_steps': 300}
+    files.append_rows(path, [row, row])
+  run(make_experiment(), resume=True)
+  for path in log.glob('*.jsonl'):
+    assert path.read_text() == before[path.name], path
 
 
 def test_resuming_with_another_config_is_refused(run, make_experiment):

@@ -11,7 +11,8 @@ import pytest
 
 import ftwax
 from ftwax.environments import catch
-from ftwax.population import lineage, selection
+from ftwax.population import selection
+from ftwax.records import loggers
 from ftwax.reporting import history
 from ftwax.runtime import distributed, runs
 from ftwax.runtime import experiment as experiment_lib
@@ -94,7 +95,7 @@ def test_members_learn_at_the_announced_rates_also_after_a_resume(
   # The resumed run may repeat generations since the checkpoint.
   states = {**first, **resumed}
   assert list(states) == list(range(1, len(states) + 1))
-  birth, *rows = lineage.read(tmp_path / 'run' / history.LINEAGE_FILE)
+  birth, *rows = history.read_lineage(tmp_path / 'run')
   announced = list(birth['hyperparameters']['learning_rate'])
   num_checked, is_checked_after_resume = 0, False
   mutants = set()
@@ -138,7 +139,7 @@ class _Watched(distributed.InProcess):
     result = super().call(name, method, *args, num_returns=num_returns)
     after = self.get(super().call(name, 'state')[0])
     if (after.steps - before.steps == 1).all():
-      birth, *rows = lineage.read(self._lineage)
+      birth, *rows = loggers.read_jsonl(self._lineage)
       announced = list(birth['hyperparameters']['learning_rate'])
       for row in rows:
         announced[row['member']] = row['hyperparameters']['learning_rate']

@@ -262,6 +262,50 @@ def test_a_token_guards_every_port(engine):
     assert 'NodeManagerPort' not in output
 
 
+def _folder():
+  import ray
+
+  return pathlib.Path(ray._private.worker._global_node.get_temp_dir_path())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason='Only root can be another user.')
+@pytest.mark.filterwarnings('ignore')
+def test_other_users_reach_no_file_of_ray(engine):
+  folder = _folder()
+  sockets = [path for path in folder.rglob('*') if path.is_socket()]
+  assert sockets and max(len(str(path)) for path in sockets) <= 107
+  stranger = f"""
+import os, pathlib, socket
+os.setuid(65534)
+folder = pathlib.Path({str(folder)!r})
+done = []
+def tries(deed):
+  try:
+    deed()
+  except OSError:
+    return
+  done.append(deed)
+tries(lambda: os.listdir(folder))
+tries(lambda: os.listdir(folder.parent))
+tries(lambda: (folder / 'new').write_text(''))
+tries(lambda: os.rename(folder, folder.with_name('other')))
+tries(lambda: os.rename(folder.parent, str(folder.parent) + '-other'))
+for path in {[str(path) for path in sockets]!r}:
+  tries(lambda: socket.socket(socket.AF_UNIX).connect(path))
+  tries(lambda: os.unlink(path))
+for path in {[str(path) for path in folder.rglob('*.out')]!r}:
+  tries(lambda: open(path).read())
+assert os.getuid() == 65534
+print(len(done))
+"""
+  done = subprocess.run(
+    [sys.executable, '-c', stranger],
+    capture_output=True,
+    text=True,
+  )
+  assert done.stdout == '0\n', done
+
+
 @pytest.mark.filterwarnings('ignore')
 def test_a_run_takes_its_steps_and_ends(engine, tmp_path):
   result = runner.run_with(
@@ -287,6 +331,7 @@ def _refuses_http(port):
     urllib.request.urlopen(request, timeout=10)
   if isinstance(caught.value, urllib.error.HTTPError):
     assert caught.value.code in (401, 403, 404, 405)
+    caught.value.close()
 
 
 def test_a_cluster_that_is_not_there_is_told_in_one_line(tmp_path):
@@ -296,19 +341,50 @@ def test_a_cluster_that_is_not_there_is_told_in_one_line(tmp_path):
     ray_engine._check_address('127.0.0.1:1')
 
 
-def test_folders_of_killed_runs_are_removed(tmp_path, monkeypatch):
-  monkeypatch.setattr(ray_engine.tempfile, 'tempdir', str(tmp_path))
-  dead = 2**31 - 1  # No process has this number.
-  mine = tmp_path / f'ftwax-{os.getpid()}-running'
-  killed = tmp_path / f'ftwax-{dead}-killed'
-  victim = tmp_path / 'victim'
-  for folder in (mine, killed, victim):
-    folder.mkdir()
-    os.mkfifo(folder / 'fifo')
-  os.symlink(victim, killed / 'link')
-  os.symlink(victim, tmp_path / f'ftwax-{dead}-link')
-  os.mkfifo(tmp_path / f'ftwax-{dead}-fifo')
-  made = pathlib.Path(ray_engine.make_folder())
-  assert made.parent == tmp_path
-  assert not killed.exists()
-  assert (mine / 'fifo').exists() and (victim / 'fifo').exists()
+_ENGINE = """
+import pathlib, sys, time
+from ftwax.runtime.distributed import ray_engine, settings
+
+class Node:
+  def run(self):
+    # A program that a node starts, and that nobody ends.
+    import subprocess
+    subprocess.Popen(['sleep', '1000'], start_new_session=True)
+
+directory = pathlib.Path(sys.argv[1])
+(directory / 'output').mkdir(parents=True)
+engine = ray_engine.RayEngine(settings.Settings(num_actors=1), directory)
+engine.start({'actor/0': Node})
+engine.get(engine.call('actor/0', 'run')[0])
+import ray
+print(ray._private.worker._global_node.get_temp_dir_path(), flush=True)
+time.sleep(1000)
+"""
+
+
+def _marked(folder):
+  found = []
+  for path in pathlib.Path('/proc').glob('[0-9]*/environ'):
+    with contextlib.suppress(OSError):
+      if f'FTWAX_STARTED_IN={folder}'.encode() in path.read_bytes():
+        found.append(int(path.parent.name))
+  return found
+
+
+def test_nothing_of_ray_outlives_a_killed_run(tmp_path):
+  process = subprocess.Popen(
+    [sys.executable, '-W', 'ignore', '-c', _ENGINE, str(tmp_path / 'run')],
+    stdout=subprocess.PIPE,
+    text=True,
+    env=os.environ | {'TMPDIR': '/tmp'},
+  )
+  try:
+    folder = pathlib.Path(process.stdout.readline().strip()).parent
+    assert len(_marked(folder)) > 3
+  finally:
+    process.kill()
+    process.communicate()
+  deadline = time.monotonic() + 30.0
+  while _marked(folder) or folder.exists():
+    assert time.monotonic() < deadline, _marked(folder)
+    time.sleep(0.5)

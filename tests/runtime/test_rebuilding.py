@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 import ftwax
-from ftwax import hyperparameters
+from ftwax import hyperparameters, registry
 from ftwax.agents import ppo
-from ftwax.environments import catch
+from ftwax.networks import torsos
 from ftwax.population import population_config
 from ftwax.records import config_files
 from ftwax.runtime import rebuilding
@@ -101,8 +101,10 @@ def test_values_have_the_type_of_the_field(text, field, value):
     ('inner.sise=9', r'inner.sise is not a field; did you mean inner.size\?'),
     ('size=9', r'size is not a field; did you mean inner.size\?'),
     ('qqqq=9', r'qqqq is not a field; .*--print_config prints all'),
-    ('function=len', r'function \(.len.\) must be .*Callable'),
+    ('function=len', r'function \(.len.\) must be a registered name'),
     ('priors.rate=Normal(1)', r'must be a number or a prior'),
+    ('priors.rate=fast', r'must be a number or a prior \(is neither\)'),
+    ('priors.rate=a.b(1)', r'must be a number or a prior \(is neither\)'),
     (
       'priors.rate=Uniform(2, 1)',
       r'priors.rate .* must be a number or a prior',
@@ -135,37 +137,39 @@ def test_toml_comes_back(tmp_path):
   assert rebuilding.rebuild(seven, _Config, '', config).number == 7
 
 
-AGENT = 'ftwax.agents.ppo:PPOConfig'
+AGENT = 'agent.ppo'
 
 
 @pytest.mark.parametrize(
   ('plain', 'kind', 'message'),
   [
-    (
-      {'__type__': 'os:system'},
-      object,
-      r"key \('os:system'\) must be a part of",
+    *(
+      ({'__type__': name}, kind, r'key \(.*\) must be a registered name')
+      for name in (
+        'os:system',
+        'ftwax.agents.ppo:PPOConfig',
+        'ftwax.records.files:read',
+        'ftwax.nowhere:Config',
+        'agent.nowhere',
+        'agent.ppo\n',
+        'agent',
+        'functools:partial',
+        '',
+        3,
+        [],
+        {},
+      )
+      for kind in (object, Any, _Function, str | type)
     ),
-    ({'__type__': 'ftwax.records.files:read'}, Any, 'must be a part of ftwax'),
-    ({'__type__': 'ftwax.nowhere:Config'}, Any, 'must be a part of ftwax'),
-    ({'__type__': 3}, Any, r'key \(3\) must be a part of ftwax'),
     ('game:make', _Function, r"key \('game:make'\) must .*pass the code"),
-    ('game:Evil-v0\n', str | type, r'must be a part of ftwax'),
-    ('my-game:Evil-v0', str | type, r'must be a part of ftwax'),
-    ('game:Evil-v0', str | type, r"key \('game:Evil-v0'\) must be a part"),
-    ('ftwax.environments.catch:jax.jit', _Function, 'must be a part of ftwax'),
-    ('ftwax.environments.process_games:subprocess.run', Any, 'must be a part'),
-    ('ftwax.runtime.loading:load', _Function, 'must be a part of ftwax'),
-    ('ftwax.environments.adapting:_make', _Function, 'must be a part of ftwax'),
+    ('agent.ppo', _Inner, r"key \('agent.ppo'\) must be _Inner, but is str"),
+    ({'__type__': 'catch.game', 'rows': 'x'}, Any, r"rows \('x'\) must be int"),
+    ({'__type__': 'catch.game', 'seed': 3}, Any, 'seed is not a field'),
+    ({'__type__': 'catch.game'}, int, r'\(catch.game\) must be int; give one'),
     (
-      {
-        '__type__': 'functools:partial',
-        'func': 'ftwax.environments.adapting:adapt',
-        'args': ['game:Evil-v0'],
-        'keywords': {},
-      },
-      _Function,
-      'must be a part of ftwax',
+      {'__type__': 'copying.game', 'length': {'__type__': 'os:system'}},
+      Any,
+      'length .*must be a registered name',
     ),
     (
       {'__type__': AGENT, 'batch_sise': 3},
@@ -178,7 +182,8 @@ AGENT = 'ftwax.agents.ppo:PPOConfig'
     (None, hyperparameters.Prior, r'key \(None\) must be a number or a prior'),
     ('(' * 9999, hyperparameters.Prior, r'must be a number or a prior'),
     ({'__type__': AGENT}, _Inner, r'must be _Inner; give one of that type'),
-    ({'__type__': 'array[int32]', 'values': 'x'}, Any, r'values of a int32'),
+    ({'__type__': 'array[S999999999]', 'values': ['']}, Any, 'registered name'),
+    ({'__type__': 'array[object]', 'values': ['']}, Any, 'registered name'),
   ],
 )
 def test_data_of_others_is_told(plain, kind, message):
@@ -213,10 +218,19 @@ def test_a_damaged_file_is_named(tmp_path, content, message):
 
 
 def test_functions_come_back():
-  make = functools.partial(catch.make, 4, columns=3)
-  for function in (catch.make, make, catch.CatchState):
+  copying = registry.find('copying.game')
+  bound = {'length': 4, 'min_length': 2}
+  for function, fields in (
+    (copying, {}),
+    (functools.partial(copying, 4, min_length=2), bound),
+    (functools.partial(copying, 4, 3, 2), bound | {'num_symbols': 3}),
+    (functools.partial(torsos.FTWTorso, 8), {'num_features': 8}),
+    (torsos.A3CTorso, {}),
+  ):
+    plain = json.loads(json.dumps(config_files.to_json(function)))
+    assert plain.pop('__type__') and plain == fields
     plain = config_files.to_json(function)
-    again = rebuilding.rebuild(json.loads(json.dumps(plain)), _Function)
+    again = rebuilding.rebuild(plain, _Function)
     assert config_files.to_json(again) == plain
 
 

@@ -1,10 +1,13 @@
 """Values that no run can have are refused before there is a directory."""
 
+import math
+
 import functional_fakes
 import pytest
 import run_helpers
 
-from ftwax.agents import impala
+from ftwax.agents import ftw, impala, ppo
+from ftwax.networks import rpth_level
 
 CONFIG = impala.IMPALAConfig(hidden_size=8, sequence_length=5, batch_size=4)
 
@@ -12,6 +15,55 @@ CONFIG = impala.IMPALAConfig(hidden_size=8, sequence_length=5, batch_size=4)
 def _make_matching(seed):
   del seed
   return functional_fakes.make_matching()
+
+
+@pytest.mark.parametrize(
+  ('agent', 'options', 'message'),
+  [
+    (
+      ppo.PPOConfig,
+      {'vector_hidden_sizes': (-3,)},
+      r'\(\(-3,\)\) must be',
+    ),
+    (ftw.FTWConfig, {'vector_hidden_sizes': (4, 0)}, r'must be at least 1'),
+    (ppo.PPOConfig, {'vector_hidden_sizes': ('x',)}, r'must be at least 1'),
+    (ppo.PPOConfig, {'stacked_sizes': (0,)}, r'stacked_sizes .* at least 1'),
+    (
+      ppo.PPOConfig,
+      {'forget_bias': math.nan},
+      r'forget_bias \(nan\) must',
+    ),
+    (
+      ppo.PPOConfig,
+      {'forget_bias': math.inf},
+      r'forget_bias \(inf\) must',
+    ),
+    (
+      ftw.FTWConfig,
+      {'level_options': rpth_level.LevelOptions(forget_bias=math.nan)},
+      r'forget_bias \(nan\) must be finite',
+    ),
+    (ppo.PPOConfig, {'learning_rate': math.inf}, r'learning_rate .* be finite'),
+    (ppo.PPOConfig, {'entropy_cost': math.inf}, r'entropy_cost .* be finite'),
+    (ppo.PPOConfig, {'learning_rate': math.nan}, r'\(nan\) must be'),
+  ],
+)
+def test_an_agent_with_impossible_numbers_is_refused(agent, options, message):
+  with pytest.raises(ValueError, match=message):
+    agent(**options)
+  agent(max_gradient_norm=math.inf, max_abs_reward=math.inf)
+
+
+@pytest.mark.parametrize('runtime', ['local', 'device', 'distributed'])
+@pytest.mark.parametrize('size', [10**12, 10**7])
+def test_a_network_that_does_not_fit_is_refused(tmp_path, runtime, size):
+  config = ppo.PPOConfig(hidden_size=size, core='lstm')
+  run = run_helpers.make_run(runtime, tmp_path)
+  with pytest.raises(
+    ValueError, match=r'network \([\d,]+ parameters, .* must fit into memory'
+  ):
+    run(run_helpers.make_experiment(config, _make_matching))
+  assert not (tmp_path / 'run').exists()
 
 
 @pytest.mark.parametrize('runtime', ['local', 'device', 'distributed'])

@@ -13,7 +13,7 @@ def test_a_link_is_refused(tmp_path, name):
   run = tmp_path / 'run'
   (run / 'videos').mkdir(parents=True)
   (run / name).symlink_to(secret)
-  with pytest.raises(ValueError, match=f'{name} must be a file to be shared'):
+  with pytest.raises(ValueError, match=f'{name} is a link or in one'):
     sharing.write_folder(run, tmp_path / 'out', [0], (), {})
   assert not any((tmp_path / 'out').iterdir())
 

@@ -51,11 +51,45 @@ def test_half_sent_headers_hold_no_connection(address):
       assert half.recv(1) == b''
 
 
-def test_connections_beyond_the_limit_are_closed_at_once(address, monkeypatch):
+def test_silent_connections_do_not_keep_others_out(address, monkeypatch):
   monkeypatch.setattr(connections, 'HEADER_TIMEOUT_S', 60.0)
   with contextlib.ExitStack() as stack:
-    for _ in range(30):
-      last = stack.enter_context(socket.create_connection(address, timeout=10))
+
+    def connect():
+      one = stack.enter_context(socket.create_connection(address, timeout=10))
+      with contextlib.suppress(ConnectionError):
+        one.sendall(b'GET / HTTP/1.1\r\nHost: x\r\n')
+      return one
+
+    page = stack.enter_context(
+      contextlib.closing(http.client.HTTPConnection(*address, timeout=10))
+    )
+    page.request('GET', '/')
+    assert page.getresponse().read() == b'here'
+    first, *_ = [connect() for _ in range(60)]
+    # The one that was silent for longest made room.
+    assert first.recv(1) == b''
+    for _ in range(5):
+      start = time.monotonic()
+      assert _answers(address)
+      assert time.monotonic() - start < 5.0
+      connect()
+    page.request('GET', '/')
+    assert page.getresponse().read() == b'here'
+
+
+def test_connections_beyond_the_limit_are_closed_at_once(address):
+  with contextlib.ExitStack() as stack:
+    pages = [
+      stack.enter_context(
+        contextlib.closing(http.client.HTTPConnection(*address, timeout=10))
+      )
+      for _ in range(20)
+    ]
+    for one in pages:
+      one.request('GET', '/')
+      assert one.getresponse().read() == b'here'
+    last = stack.enter_context(socket.create_connection(address, timeout=10))
     assert last.recv(1) == b''
 
 

@@ -250,13 +250,12 @@ class ActorCriticConfig(types.Config):
           f'{name} ({value!r}) must be a function, which a record only names;'
           ' pass the function in Python.'
         )
+    self._check_sizes()
     for name in (
       'sequence_length',
-      'batch_size',
       'num_epochs',
       'num_minibatches',
       'max_skipped_updates',
-      'prefetch_size',
       'replay_capacity',
       'reward_prediction_capacity',
       'reward_prediction_length',
@@ -285,6 +284,17 @@ class ActorCriticConfig(types.Config):
         ' use_off_policy=True, which learns the value from the same'
         ' trajectories; turn one of the two off.'
       )
+
+  def _check_sizes(self) -> None:
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if value is not None and field.name.endswith(('_size', '_sizes')):
+        for size in value if isinstance(value, tuple | list) else (value,):
+          if not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(
+              f'{field.name} ({value!r}) must be at least 1; choose'
+              f' {field.default!r}.'
+            )
 
   def _check_replay(self) -> None:
     if self.queue_size < self.batch_size:

@@ -22,6 +22,13 @@ BOUNDS: Bounds = {
 }
 
 
+# Those that may be infinite, for no limit.
+_UNLIMITED = (
+  'learning_rate_decay_steps', 'max_gradient_norm', 'max_abs_reward',
+  'value_clip',
+)  # fmt: skip
+
+
 def check_priors(
   priors: Mapping[str, hyperparameters.Prior], bounds: Bounds
 ) -> None:
@@ -41,6 +48,8 @@ def check_priors(
         f'{name} ({prior!r}) must lie in [{low:g}, {high:g}]; choose a'
         ' value or bounds inside.'
       )
+    if math.isinf(highest) and name not in _UNLIMITED:
+      raise ValueError(f'{name} ({prior!r}) must be finite; choose a number.')
 
 
 def check_values(values: Mapping[str, Any], bounds: Bounds) -> None:

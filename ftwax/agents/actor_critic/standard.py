@@ -98,10 +98,6 @@ class StandardConfig(config_lib.ActorCriticConfig):
           f'{name} ({value!r}) must be one of {list(parts)}; choose one or pass'
           ' network=..., a function that makes your own.'
         )
-    if self.hidden_size < 1:
-      raise ValueError(
-        f'hidden_size ({self.hidden_size}) must be at least 1; choose 256.'
-      )
     if self.core in named_cores.NAMES:
       named_cores.prepare(self.core, self.hidden_size, self.core_options)
     if self.dropout and not self.layer_norm:

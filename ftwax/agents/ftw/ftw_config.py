@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import jax
 
-from ftwax import hyperparameters, types
+from ftwax import hyperparameters, registry, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import auxiliary, standard, tasks
 from ftwax.agents.actor_critic import bounds as bounds_lib
@@ -56,6 +56,7 @@ POLICY_LOSSES = ('vtrace', 'ppo')
 _SIZES = ('hidden_size', 'latent_size', 'embedding_size', 'head_hidden_size')
 
 
+@registry.register('agent.ftw')
 @dataclasses.dataclass(frozen=True)
 class FTWConfig(config_lib.ActorCriticConfig):
   """Options of the agent; see `ActorCriticConfig` for the rest.
@@ -167,11 +168,6 @@ class FTWConfig(config_lib.ActorCriticConfig):
         f'policy_loss ({self.policy_loss!r}) must be one of {POLICY_LOSSES};'
         ' choose one.'
       )
-    for name in _SIZES:
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f'{name} ({getattr(self, name)}) must be at least 1; choose 256.'
-        )
     core = self.level_options.core if self._is_hierarchical else self.core
     if isinstance(core, str):
       named_cores.prepare(core, self.hidden_size, self.level_options)

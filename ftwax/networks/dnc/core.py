@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import haiku as hk
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.networks import cores, noise
 from ftwax.networks.dnc import (
   controllers,
@@ -23,6 +23,7 @@ from ftwax.networks.dnc import (
 )
 
 
+@registry.register('core.dnc_config')
 @dataclasses.dataclass(frozen=True)
 class DNCConfig:
   """Sizes and options of a differentiable neural computer.
@@ -81,6 +82,7 @@ class DNCState(NamedTuple):
   memory: memory_state.MemoryState
 
 
+@registry.register('core.dnc')
 class DNC(hk.Module):
   """A controller with an external memory, as a recurrent core."""
 

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ftwax import types
+from ftwax import registry, types
 
 LINKAGES = ('exact', 'sparse', 'none', 'plain')
 
 
+@registry.register('core.memory')
 @dataclasses.dataclass(frozen=True)
 class MemoryConfig:
   """Sizes and options of a memory.

@@ -289,7 +289,7 @@ class _Run:
   def _check_timesteps(self, episodes: rollout.Episodes) -> None:
     """Raises an InvalidTimestepError if a timestep violated a demand."""
     faults = np.asarray(episodes.faults)
-    is_off = faults.reshape(-1, faults.shape[-1]).any(axis=0)
+    is_off = faults.reshape(-1, faults.shape[-1]).max(axis=0)
     fields = validation.make_fields(self._parts.spec.environment)
     demands = [(field, one) for field in fields for one in field.demands]
     for (field, demand), off in zip(demands, is_off, strict=True):

@@ -12,13 +12,10 @@ import functools
 import os
 import pathlib
 import platform
-import re
 import secrets
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +26,8 @@ import cloudpickle
 from absl import logging
 
 from ftwax import extras
-from ftwax.runtime.distributed import engine
+from ftwax.records import files
+from ftwax.runtime.distributed import engine, leftovers
 from ftwax.runtime.distributed import settings as settings_lib
 
 # Ray gives up if its processes take 30 s to start, as on a busy machine.
@@ -38,7 +36,6 @@ _NUM_ATTEMPTS = 5
 _OBJECT_STORE_BYTES = 512 * 2**20
 _PLACEMENT_S = 60.0
 _CONNECTION_S = 10.0
-_FOLDER = re.compile(r'ftwax-(\d+)-')
 _ACTOR_NICENESS = 5
 _TOKEN, _TOKEN_FILE, _MODE = (
   'RAY_AUTH_TOKEN',
@@ -222,9 +219,9 @@ class _Node:
     """
     if os.path.isdir(output):
       path = os.path.join(output, f'{name.replace("/", "-")}.txt')
-      file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-      os.dup2(file, sys.stdout.fileno())
-      os.dup2(file, sys.stderr.fileno())
+      with files.opened(pathlib.Path(path), 'ab') as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
     os.environ.update(variables or {})
     if is_pinned:
       cpus = sorted(os.sched_getaffinity(0))
@@ -287,14 +284,15 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
     'configure_logging': False,
   }
   if is_local:
-    folder = make_folder()
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    folder = stack.enter_context(leftovers.folder())
+    stack.enter_context(leftovers.ended(folder))
     options |= {
       'address': 'local',
       'num_cpus': settings.num_actors + settings.num_learners + 1,
       'include_dashboard': False,
       'object_store_memory': _OBJECT_STORE_BYTES,
-      '_temp_dir': folder,
+      # Ray lets everybody write into its folder.
+      '_temp_dir': os.path.join(folder, 'ray'),
     }
   else:
     options['address'] = settings.cluster
@@ -304,7 +302,8 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
     # It forks to start its processes, which JAX warns of; they are replaced by
     # other programs at once.
     warnings.filterwarnings('ignore', 'os.fork', RuntimeWarning)
-    _connect(ray, options)
+    with leftovers.marking(folder) if is_local else contextlib.nullcontext():
+      _connect(ray, options)
   return ray
 
 
@@ -320,20 +319,12 @@ def _connect(ray: Any, options: dict[str, Any]) -> None:
       return
     except Exception as error:
       ray.shutdown()
-      if '_temp_dir' in options:
-        _kill_users(options['_temp_dir'])
+      if '_temp_dir' in options:  # Ray leaves processes if its start fails.
+        leftovers.kill(os.path.dirname(options['_temp_dir']))
       is_slow = options['address'] == 'local' and 'timed out' in str(error)
       if not is_slow or attempt == _NUM_ATTEMPTS - 1:
         raise _not_joined(options['address'], error) from error
       logging.warning('Ray took too long to start; it is started again.')
-
-
-def _kill_users(folder: str) -> None:
-  """Kills Ray's processes in a folder, which it leaves if its start fails."""
-  for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
-    with contextlib.suppress(OSError):
-      if folder.encode() in path.read_bytes():
-        os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 def _check_address(cluster: str) -> None:
@@ -377,29 +368,14 @@ def _same_signals() -> Any:
 @functools.cache  # Ray remembers the first token that a process has used.
 def _make_token() -> str:
   """Writes a token that only this user can read; returns the file's path."""
-  folder = make_folder()
-  atexit.register(shutil.rmtree, folder, ignore_errors=True)
+  stack = contextlib.ExitStack()
+  folder = stack.enter_context(leftovers.folder())
+  atexit.register(stack.close)
   path = os.path.join(folder, 'token')
   file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
   with os.fdopen(file, 'w') as opened:
     opened.write(secrets.token_hex(32))
   return path
-
-
-def make_folder() -> str:
-  """Makes a temporary folder, and removes those of runs that were killed."""
-  for entry in os.scandir(tempfile.gettempdir()):
-    pid = _FOLDER.match(entry.name)
-    if pid is None or not entry.is_dir(follow_symlinks=False):
-      continue
-    try:
-      os.kill(int(pid[1]), 0)
-    except ProcessLookupError:
-      if entry.stat(follow_symlinks=False).st_uid == os.getuid():
-        shutil.rmtree(entry.path, ignore_errors=True)
-    except (OSError, OverflowError):
-      continue
-  return tempfile.mkdtemp(prefix=f'ftwax-{os.getpid()}-')
 
 
 def _pickle(name: str, make: Callable[[], Any]) -> bytes:

@@ -1,0 +1,116 @@
+"""Ends and removes what a run leaves if it is killed.
+
+A run locks its temporary folder: the lock ends with the process, in whatever
+container it is. What it starts has the folder in its environment, and so has
+all that is started by that. As a script, this file waits for its parent's death
+and ends them. It imports nothing of the library, so that it starts at once.
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+_PREFIX = 'ftwax-'
+_LOCK_FILE = '.ftwax-temporary'
+_VARIABLE = 'FTWAX_STARTED_IN'
+
+# Paths of sockets have at most 107 characters, of which Ray takes 66.
+_MAX_PATH = 38
+
+_PERIOD_S = 1.0
+_NUM_ATTEMPTS = 10
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[str]:
+  """Makes a folder of this user's alone, and removes those of killed runs.
+
+  A context manager, which removes it.
+
+  Yields:
+    The path of the folder.
+  """
+  root = tempfile.gettempdir()
+  root = root if len(root) + len('/ftwax-12345678') < _MAX_PATH else '/tmp'
+  _remove_unlocked(root)
+  # It has its name only once it is locked, or another run would remove it.
+  hidden = tempfile.mkdtemp(prefix=f'.{_PREFIX}', dir=root)
+  path = os.path.join(root, os.path.basename(hidden)[1:])
+  with open(os.path.join(hidden, _LOCK_FILE), 'w') as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    os.rename(hidden, path)
+    try:
+      yield path
+    finally:
+      shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_unlocked(root: str) -> None:
+  for entry in os.scandir(root):
+    if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
+      if entry.stat(follow_symlinks=False).st_uid == os.getuid():
+        with contextlib.suppress(OSError):  # Locked, or of another kind.
+          flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+          file = os.open(os.path.join(entry.path, _LOCK_FILE), flags)
+          with os.fdopen(file, 'w'):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(entry.path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def marking(path: str) -> Iterator[None]:
+  """Marks all processes that this one starts within as those of a folder."""
+  os.environ[_VARIABLE] = path
+  try:
+    yield
+  finally:
+    del os.environ[_VARIABLE]
+
+
+def kill(path: str) -> None:
+  """Kills the processes of a folder, and those that they start meanwhile."""
+  mark, num_empty = f'{_VARIABLE}={path}'.encode(), 0
+  for _ in range(_NUM_ATTEMPTS):
+    pids = set()
+    for process in pathlib.Path('/proc').glob('[0-9]*'):
+      with contextlib.suppress(OSError):
+        if mark in (process / 'environ').read_bytes().split(b'\0'):
+          pids.add(int(process.name))
+    for pid in pids - {os.getpid()}:
+      with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+    # One that is just starting has no environment yet.
+    num_empty = 0 if pids else num_empty + 1
+    if num_empty == 2:
+      return
+    time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def ended(path: str) -> Iterator[None]:
+  """Ends the processes of a folder, even if this process is killed."""
+  command = [sys.executable, '-I', __file__, str(os.getpid()), path]
+  watcher = subprocess.Popen(
+    command, stdin=subprocess.DEVNULL, start_new_session=True
+  )
+  try:
+    yield
+  finally:
+    watcher.kill()
+    watcher.wait()
+    kill(path)
+
+
+if __name__ == '__main__':
+  while os.getppid() == int(sys.argv[1]):
+    time.sleep(_PERIOD_S)
+  kill(sys.argv[2])
+  shutil.rmtree(sys.argv[2], ignore_errors=True)
