@@ -53,14 +53,14 @@ def shown(text: str) -> Iterator[None]:
 
 
 def num_compiled() -> int:
-  """Returns how many functions this process has compiled."""
+  """Returns how often this process has compiled for a tenth of a second."""
   return _num_compiled
 
 
 def _count(event: str, duration_secs: float, **_: Any) -> None:
-  del duration_secs
   global _num_compiled
-  _num_compiled += event == '/jax/core/compile/backend_compile_duration'
+  is_compiling = event == '/jax/core/compile/backend_compile_duration'
+  _num_compiled += is_compiling and duration_secs > 0.1
 
 
 _num_compiled = 0

@@ -50,6 +50,8 @@ def run(options: Options) -> int:
       _record(options, name)
     if files.read_or_warn(history.find, directory) is not None:
       print(report.make_report(directory))
+    elif len(options.runs) == 1:
+      print(f'{name} has no log of its members, and thus no report.')
   if len(options.runs) > 1:
     found = [files.read_or_warn(comparison.read, name) for name in options.runs]
     runs = [run for run in found if run is not None]
