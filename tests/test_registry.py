@@ -103,6 +103,7 @@ def test_no_part_does_harm_whatever_it_gets(tmp_path):
     'PYTHONPATH': os.pathsep.join([str(tmp_path), str(_PACKAGE.parent)]),
     'PYTHONDONTWRITEBYTECODE': '1',
     'JAX_PLATFORMS': 'cpu',
+    'JAX_ENABLE_COMPILATION_CACHE': 'false',  # It would write.
   }
   done = subprocess.run(
     [sys.executable, '-c', textwrap.dedent(_ATTACK)],
