@@ -1,0 +1,62 @@
+"""Films a game of the shipped population as the pages draw it.
+
+    uv run docs/make_film.py docs/figures/capture_the_flag.webp
+
+Needs Chromium: `apt-get install chromium`.
+"""
+
+import io
+import pathlib
+import shutil
+import sys
+import tempfile
+
+from PIL import Image
+from playwright import sync_api
+
+from ftwax.reporting import saved_games
+from ftwax.runtime import live_game, playable
+
+_MATCH, _SEED, _NUM_STEPS = ('member 0', 'member 1'), 7, 150
+_WIDTH, _MS_A_STEP = 480, 90
+
+
+def record() -> str:
+  """Plays the game; returns a page that shows it."""
+  with tempfile.TemporaryDirectory() as folder:
+    game = playable.find('capture_the_flag')
+    live_game.record_matches(game, [_MATCH], folder, _SEED)
+    saved = saved_games.SavedGames(pathlib.Path(folder) / 'games')
+    ((_, played),) = saved.readable()
+  return saved_games.to_html(played)
+
+
+def film(html: str) -> list[Image.Image]:
+  """Returns a picture of each step, sharp on screens of twice the pixels."""
+  pictures = []
+  with sync_api.sync_playwright() as playwright:
+    browser = playwright.chromium.launch(
+      executable_path=shutil.which('chromium'), args=['--no-sandbox']
+    )
+    page = browser.new_page(
+      viewport={'width': _WIDTH, 'height': 800}, device_scale_factor=2
+    )
+    page.set_content(html)
+    page.wait_for_selector('canvas')
+    canvas = page.locator('canvas')
+    for step in range(_NUM_STEPS):
+      # A jump to a step is drawn at once.
+      page.evaluate('step => { ftwax.replay.stop(); ftwax.replay.show(-1);'
+                    ' ftwax.replay.show(step); }', step)  # fmt: skip
+      page.wait_for_timeout(50)
+      pictures.append(Image.open(io.BytesIO(canvas.screenshot())))
+    browser.close()
+  return pictures
+
+
+if __name__ == '__main__':
+  first, *rest = film(record())
+  first.save(
+    sys.argv[1], save_all=True, append_images=rest, duration=_MS_A_STEP,
+    loop=0, quality=80, method=6,
+  )  # fmt: skip
