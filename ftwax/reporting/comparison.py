@@ -253,8 +253,7 @@ def _label(rows: Sequence[Sequence[Run]]) -> list[str]:
 def _leaves(plain: Any, path: str = '') -> dict[str, str]:
   """Returns a recorded configuration as text, by dotted name.
 
-  A class or function stands for itself under the name of its field, and a
-  partial function for the function.
+  A class or function stands for itself under the name of its field.
   """
   if isinstance(plain, list):
     plain = {str(index): entry for index, entry in enumerate(plain)}
@@ -265,9 +264,6 @@ def _leaves(plain: Any, path: str = '') -> dict[str, str]:
     return {path: text if len(text) <= 40 else f'...{text[-37:]}'}
   plain = dict(plain)
   kind = plain.pop(config_files.TYPE, None)
-  if kind == 'functools:partial':
-    kind, plain = None, {'': plain['func'], **plain['keywords'],
-                         'args': plain['args']}  # fmt: skip
   leaves = _leaves(kind, path) if kind and path else {}
   for name, value in plain.items():
     leaves |= _leaves(value, '.'.join(part for part in (path, name) if part))

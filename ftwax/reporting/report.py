@@ -206,7 +206,7 @@ def _results(
   if is_one and curves.can_plot(run_dir):
     episodes = files.read_or_warn(curves.read_returns, run_dir, 'train')
     if episodes is not None and len(episodes.steps):
-      # The number that the terminal has shown.
+      # As in the terminal, up to the episodes that share a row of the log.
       results['mean return'] = f'{curves.last_mean(episodes):.4g}'
   elif _has_returns(history):
     returns = history.mean_returns[-1]

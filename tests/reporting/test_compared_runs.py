@@ -60,14 +60,11 @@ def _make_run(root, folder, steps=20, returns=(1, 2), **config):
 
 
 def _agent(kind, **fields):
-  return {'__type__': f'ftwax.agents.{kind.lower()}:{kind}Config', **fields}
+  return {'__type__': f'{kind.lower()}.{kind}Config', **fields}
 
 
 def _game(name):
-  return {
-    '__type__': 'functools:partial', 'func': f'games:{name}', 'args': [],
-    'keywords': {'size': 3},
-  }  # fmt: skip
+  return {'__type__': f'games:{name}', 'size': 3}
 
 
 def test_only_finished_runs_that_differ_in_their_seeds_share_a_row(tmp_path):
@@ -108,8 +105,8 @@ def test_runs_are_named_by_what_distinguishes_them(tmp_path):
   ) == [
     'environment=Maze rate=0.1',
     'environment=Maze rate=0.2',
-    'environment=Pit agent=PPOConfig',
-    'environment=Pit agent=IMPALAConfig',
+    'environment=Pit agent=ppo.PPOConfig',
+    'environment=Pit agent=impala.IMPALAConfig',
   ]
 
 
@@ -124,11 +121,12 @@ def test_runs_stand_side_by_side(tmp_path):
   cell = '<td class="number">{}</td>'.format
   # The first table has the numbers, and no table has a cell of prose.
   first_table, *others = re.findall('<table>(.*?)</table>', text, re.S)
-  assert f'<td>agent=PPOConfig</td>{cell(1.5)}{cell(1)}' in first_table
+  assert f'<td>agent=ppo.PPOConfig</td>{cell(1.5)}{cell(1)}' in first_table
   assert 'ftwax train' not in first_table and 'absent' not in text
   differences, strengths, commands = others
-  assert f'<td>agent</td>{cell("PPOConfig")}{cell("IMPALAConfig")}' in (
-    differences
+  assert (
+    f'<td>agent</td>{cell("ppo.PPOConfig")}{cell("impala.IMPALAConfig")}'
+    in (differences)
   )
   assert f'<td>agent.rate</td>{cell(0.1)}{cell(0.3)}' in differences
   assert 'clip' not in differences  # IMPALA has no such field.
