@@ -122,7 +122,7 @@ def test_a_run_leaves_its_records(run, make_experiment):
   assert learner[-1]['learner_steps'] == result.counts.learner_steps
   for name in ('config.json', 'versions.json', 'checkpoints', 'tensorboard'):
     assert (result.run_dir / name).exists()
-  assert 'script class="figure"' in (result.run_dir / 'report.html').read_text()
+  assert 'Learning curve' in (result.run_dir / 'report.html').read_text()
 
 
 @pytest.mark.slow
