@@ -170,9 +170,10 @@ class _Lines:
     self._fields: log_values.LoggingData = {}
     # Time and steps since which the next line measures the speed.
     self._since = self._start_time, self._initial_steps
+    self._restarted_at = -1
 
   def restart(self, steps: int) -> None:
-    self._since = self._clock(), steps
+    self._since, self._restarted_at = (self._clock(), steps), steps
 
   def update(self, steps: int, fields: log_values.LoggingData) -> None:
     self._steps, self._fields = steps, fields
@@ -183,7 +184,7 @@ class _Lines:
     rate = (steps - begin_steps) / max(now - begin, 1e-9)
     remaining = max(self._total_steps - steps, 0)
     eta = log_values.format_seconds(remaining / rate) if rate > 0 else 'unknown'
-    is_known = now > begin
+    is_known = now > begin and steps != self._restarted_at
     self._print(*((f'{rate:,.0f} steps/s', f'ETA {eta}') if is_known else ()))
     self._line_time = now
     self._since = now, steps
