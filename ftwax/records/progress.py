@@ -88,7 +88,7 @@ class Progress:
     self._console = console
     self._clock = clock
     self._num_compiled = num_compiled
-    self._compiled_before = -1
+    self._compiled_before = -1 if num_compiled else 0
     self._display: _Display | None = None
 
   def __enter__(self) -> 'Progress':
