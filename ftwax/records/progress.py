@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _MEDIUM_WIDTH, _WIDE_WIDTH = 60, 120
 
 
+# Seconds over which a speed is measured at least.
+_MIN_RATE_S = 0.1
+
+
 class _Display(Protocol):
   """Shows progress."""
 
@@ -88,7 +92,7 @@ class Progress:
     self._console = console
     self._clock = clock
     self._num_compiled = num_compiled
-    self._compiled_before = -1 if num_compiled else 0
+    self._compiled_before = -1
     self._display: _Display | None = None
 
   def __enter__(self) -> 'Progress':
@@ -170,10 +174,9 @@ class _Lines:
     self._fields: log_values.LoggingData = {}
     # Time and steps since which the next line measures the speed.
     self._since = self._start_time, self._initial_steps
-    self._restarted_at = -1
 
   def restart(self, steps: int) -> None:
-    self._since, self._restarted_at = (self._clock(), steps), steps
+    self._since = self._clock(), steps
 
   def update(self, steps: int, fields: log_values.LoggingData) -> None:
     self._steps, self._fields = steps, fields
@@ -184,7 +187,7 @@ class _Lines:
     rate = (steps - begin_steps) / max(now - begin, 1e-9)
     remaining = max(self._total_steps - steps, 0)
     eta = log_values.format_seconds(remaining / rate) if rate > 0 else 'unknown'
-    is_known = now > begin and steps != self._restarted_at
+    is_known = now > begin + _MIN_RATE_S
     self._print(*((f'{rate:,.0f} steps/s', f'ETA {eta}') if is_known else ()))
     self._line_time = now
     self._since = now, steps
