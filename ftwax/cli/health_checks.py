@@ -123,7 +123,11 @@ def check_imports(modules: Sequence[str] = _REVERB_HALF) -> Iterator[Finding]:
   for module in modules:
     try:
       result = subprocess.run(
-        [sys.executable, '-c', f'import {module}'],
+        [
+          sys.executable,
+          '-c',
+          f'import sys; sys.path[:] = {sys.path}; import {module}',
+        ],
         capture_output=True,
         text=True,
         timeout=_IMPORT_TIMEOUT_S,
