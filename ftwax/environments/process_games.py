@@ -8,7 +8,6 @@ since JAX and many simulators use threads.
 """
 
 import contextlib
-import json
 import os
 import pathlib
 import pickle
@@ -51,8 +50,9 @@ _FAULTS = {
 }
 
 # Does not import the parent's main module, which may lack a main guard.
+# Python would look for modules in the current directory first.
 _SCRIPT = (
-  'import json, sys; sys.path[:] = json.loads(sys.argv.pop());'
+  'import sys; sys.path[:] = {};'
   ' from ftwax.environments import game_worker; game_worker.main()'
 )
 
@@ -214,7 +214,7 @@ class _Process:
     ours, theirs = socket.socketpair()
     with theirs:
       self._process = subprocess.Popen(
-        [sys.executable, '-c', _SCRIPT, str(theirs.fileno()), _path()],
+        [sys.executable, '-c', _SCRIPT.format(_path()), str(theirs.fileno())],
         # The parent owns the devices; all processes share the cores.
         env={'OMP_NUM_THREADS': '1', **os.environ, 'JAX_PLATFORMS': 'cpu'},
         stdin=subprocess.DEVNULL,
@@ -284,7 +284,7 @@ def _kill(processes: Sequence[_Process]) -> None:
 
 def _path() -> str:
   """Returns the module search path; '' is the current directory."""
-  return json.dumps([str(pathlib.Path(entry).absolute()) for entry in sys.path])
+  return repr([str(pathlib.Path(entry).absolute()) for entry in sys.path])
 
 
 def _pickle(environment_factory: game_vectors.EnvironmentFactory) -> bytes:

@@ -25,6 +25,13 @@ _NICENESS = 10
 _END_S = 5.0
 
 
+# Not `-m ftwax`, for which Python would look in the current directory first.
+_SCRIPT = (
+  'import sys; sys.path[:] = {}; from ftwax.cli import commands;'
+  ' sys.exit(commands.main(sys.argv[1:]))'
+)
+
+
 def check() -> None:
   """Checks that pages can be served.
 
@@ -47,8 +54,8 @@ def start(directory: pathlib.Path) -> None:
   """
   process = subprocess.Popen(
     [
-      sys.executable, '-m', 'ftwax', 'watch', os.fspath(directory),
-      '--end_with_input',
+      sys.executable, '-c', _SCRIPT.format(sys.path), 'watch',
+      os.fspath(directory), '--end_with_input',
     ],
     # Leave accelerators to the run, and shield the page from Ctrl-C.
     env={**os.environ, 'JAX_PLATFORMS': 'cpu'},

@@ -5,7 +5,9 @@ import importlib
 import itertools
 import json
 import os
+import pathlib
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -263,6 +265,55 @@ def test_no_pipe_hangs_who_reads_a_run(tmp_path, monkeypatch, names):
     run_directory.create_at(tmp_path / 'beside', {})
     with pytest.raises(commands.expected_errors()):
       ftwax.load(run)
+
+
+@pytest.mark.parametrize(
+  'argv',
+  [
+    ['doctor'],
+    ['train', 'catch', '--runtime=device', '--max_num_actor_steps=2000',
+     '--watch', '--run_dir=run'],
+    ['train', 'own.py:build', '--run_dir=run', '--environment_processes=1'],
+    pytest.param(
+      ['train', 'own.py:build', '--run_dir=run', '--runtime=distributed'],
+      marks=pytest.mark.slow,
+    ),
+  ],
+)  # fmt: skip
+def test_no_module_of_the_folder_is_imported(tmp_path, argv):
+  # Programs that a command starts must not look where the command was started.
+  folder = tmp_path / 'folder'
+  folder.mkdir()
+  for name in (
+    'json', 'ftwax', 'jax', 'numpy', 'ast', 'cloudpickle', 'ray', 'gymnasium',
+    'starlette', 'uvicorn',
+  ):  # fmt: skip
+    (folder / f'{name}.py').write_text(_GAME, 'utf-8')
+  own = tmp_path / 'own.py'
+  own.write_text(_OWN, 'utf-8')
+  command = pathlib.Path(sys.executable).with_name('ftwax')
+  argv = [word.replace('own.py', str(own)) for word in argv]
+  done = subprocess.run(
+    [command, *argv], cwd=folder, capture_output=True, text=True, timeout=300
+  )
+  assert not (folder / _MARKER).exists()
+  assert done.returncode == 0 or argv == ['doctor'], done.stderr[-2000:]
+
+
+_OWN = """
+import ftwax
+import gymnasium
+from ftwax.agents import impala
+
+
+def build():
+  return ftwax.ExperimentConfig(
+    agent=impala.IMPALAConfig(batch_size=4, sequence_length=4),
+    environment=lambda seed: gymnasium.make('CartPole-v1'),
+    max_num_actor_steps=100,
+    num_environments=2,
+  )
+"""
 
 
 def _refusal(argv):

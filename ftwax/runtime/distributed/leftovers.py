@@ -67,12 +67,18 @@ def _remove_unlocked(root: str) -> None:
 
 @contextlib.contextmanager
 def marking(path: str) -> Iterator[None]:
-  """Marks all processes that this one starts within as those of a folder."""
-  os.environ[_VARIABLE] = path
+  """Marks all processes that this one starts within as those of a folder.
+
+  They do not look for modules in the current directory.
+  """
+  before = dict(os.environ)
+  os.environ.update({_VARIABLE: path, 'PYTHONSAFEPATH': '1'})
   try:
     yield
   finally:
-    del os.environ[_VARIABLE]
+    for name in (_VARIABLE, 'PYTHONSAFEPATH'):
+      os.environ.pop(name)
+      os.environ.update({name: before[name]} if name in before else {})
 
 
 def kill(path: str) -> None:

@@ -277,8 +277,17 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
     os.environ.setdefault(_MODE, 'token')
   with extras.required('ray', 'distributed'):
     import ray
+    import ray.job_config
     import ray.util.scheduling_strategies
+
+  class JobConfig(ray.job_config.JobConfig):
+    """Keeps Ray from importing the nodes' modules from where it starts."""
+
+    def _runtime_env_has_working_dir(self) -> bool:
+      return True
+
   options: dict[str, Any] = {
+    'job_config': JobConfig(),
     'log_to_driver': False,
     'logging_level': 'warning',
     'configure_logging': False,
