@@ -60,6 +60,9 @@ _HAS_REVERB_HALF = sys.version_info < (3, 11)
 collect_ignore_glob = [] if _HAS_REVERB_HALF else _REVERB_HALF
 
 
+if _HAS_REVERB_HALF:
+  import rlax  # noqa: E402, F401 Before what loads TensorFlow, as it must.
+
 # Another one each time; processes of one session inherit it.
 FUZZ_SEED = os.environ.setdefault(
   'FTWAX_FUZZ_SEED', str(secrets.randbelow(2**31))
