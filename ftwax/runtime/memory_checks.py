@@ -9,6 +9,7 @@ import numpy as np
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import games
+from ftwax.runtime import experiment as experiment_lib
 
 _GIB = 2**30
 _NUM_COPIES = 4
@@ -40,14 +41,16 @@ def check_fits(
 
 
 def check_network(
-  network: types.RecurrentNetwork, num_members: int, num_rows: int
+  network: types.RecurrentNetwork,
+  experiment: experiment_lib.ExperimentConfig,
+  spec: games.GameSpec,
 ) -> None:
   """Raises a ValueError if the network of all members does not fit.
 
   Args:
     network: network of one member.
-    num_members: number of members.
-    num_rows: number of rows that have a state of the core.
+    experiment: gives the numbers of members and environments.
+    spec: spec of the game.
   """
   sizes = [
     sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(make)))
@@ -57,7 +60,8 @@ def check_network(
     )
   ]
   # A gradient and the moments of the optimizer have the size of parameters.
-  needed = _NUM_COPIES * num_members * sizes[0] + num_rows * sizes[1]
+  needed = _NUM_COPIES * experiment.population.num_members * sizes[0]
+  needed += experiment.num_environments * spec.num_players * sizes[1]
   needed, available = 4 * needed, _available_bytes()
   if needed > available:
     raise ValueError(

@@ -123,8 +123,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   opponents = _make_opponents(experiment, spec.environment)
   _check_select(experiment, spec)
   network = agent.make_network(spec.environment)
-  num_rows = experiment.num_environments * spec.num_players
-  memory_checks.check_network(network, population.num_members, num_rows)
+  memory_checks.check_network(network, experiment, spec)
   policy = agent.make_policy(network, spec.environment)
   num_events = internal_rewards.num_events(spec.environment.rewards)
   priors = evolution.Traits(

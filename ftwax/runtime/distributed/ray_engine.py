@@ -279,15 +279,8 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
     import ray
     import ray.job_config
     import ray.util.scheduling_strategies
-
-  class JobConfig(ray.job_config.JobConfig):
-    """Keeps Ray from importing the nodes' modules from where it starts."""
-
-    def _runtime_env_has_working_dir(self) -> bool:
-      return True
-
   options: dict[str, Any] = {
-    'job_config': JobConfig(),
+    'job_config': _job_config(ray),
     'log_to_driver': False,
     'logging_level': 'warning',
     'configure_logging': False,
@@ -314,6 +307,18 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
     with leftovers.marking(folder) if is_local else contextlib.nullcontext():
       _connect(ray, options)
   return ray
+
+
+def _job_config(ray: Any) -> Any:
+  """Returns a config with which nodes import nothing from where Ray starts."""
+
+  class JobConfig(ray.job_config.JobConfig):
+    """Does not name the current directory to nodes."""
+
+    def _runtime_env_has_working_dir(self) -> bool:
+      return True
+
+  return JobConfig()
 
 
 def _connect(ray: Any, options: dict[str, Any]) -> None:
