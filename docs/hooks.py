@@ -12,7 +12,7 @@ Pages with a notebook beside them show its outputs and link to it. The page
 """
 
 import dataclasses
-import importlib
+import functools
 import inspect
 import math
 import pathlib
@@ -21,6 +21,7 @@ import runpy
 import shutil
 from typing import Any
 
+import griffe
 import nbconvert
 from latex2mathml import converter
 
@@ -82,17 +83,22 @@ def _reference(module_name: str) -> str:
   Raises:
     ValueError: a name has no docstring.
   """
-  module = importlib.import_module(module_name)
   parts = []
-  for name in module.__all__:
+  module = _load_package()[module_name.removeprefix('ftwax.')]
+  for name in module.exports:
     full_name = f'{module_name}.{name}'
-    thing = getattr(module, name, None) or importlib.import_module(full_name)
-    if not inspect.getdoc(thing):
+    if not module[name].has_docstring:
       raise ValueError(
         f'{full_name}, a public name, must have a docstring; write one.'
       )
     parts.append(f'::: {full_name}')
   return '\n\n'.join(parts)
+
+
+@functools.cache
+def _load_package() -> griffe.Module:
+  """Reads the library without importing it: Reverb needs Python 3.10."""
+  return griffe.load('ftwax', resolve_aliases=True)
 
 
 def _defaults(agent_name: str) -> str:
