@@ -20,8 +20,8 @@ def require_python_310(room: str) -> None:
     version = '.'.join(map(str, sys.version_info[:2]))
     raise ImportError(
       f'{room} needs Python 3.10, as dm-acme, dm-reverb and dm-launchpad do,'
-      f' and this is Python {version}; use Python 3.10, or a local run with'
-      " replay='functional', which also works on newer versions."
+      f' and this is Python {version}; use Python 3.10, or leave out Reverb:'
+      ' local runs need none.'
     )
   with contextlib.suppress(ImportError):  # Losses say what to do about it.
     import rlax  # noqa: F401 It must come before TensorFlow.

@@ -328,6 +328,7 @@ NAME_EXPERIMENTS = {
   'runtime/exploiting.py',
   'runtime/loaded_agent.py',
   'runtime/loading.py',
+  'runtime/memory_checks.py',
   'runtime/playable.py',
   'runtime/prepare.py',
   'runtime/runs.py',

@@ -132,6 +132,7 @@ def test_every_command_that_opens_a_run_is_attacked():
   assert opening | {'train'} == set(_ATTACKED)
 
 
+@pytest.mark.filterwarnings('ignore:the loss of the run')
 @pytest.mark.parametrize(
   ('field', 'value'),
   [(field, value) for field, values in _FOREIGN.items() for value in values],

@@ -249,7 +249,7 @@ VECTOR = fakes.make_vector_spec()
   ('sentence', 'make', 'message'),
   [
     (
-      'in both; less than a batch is an error',
+      'less than a batch is an error',
       lambda: ftw.FTWConfig(max_queue_size=8, batch_size=16),
       'max_queue_size',
     ),

@@ -119,7 +119,7 @@ def test_gymnax_s_environments_are_made_by_name(monkeypatch):
   with pytest.raises(ValueError, match=r"name \('Fake-v1'\) .*\['Fake-v0'\]"):
     gymnax_adapter.make('Fake-v1')
   monkeypatch.setitem(sys.modules, 'gymnax', None)
-  with pytest.raises(ImportError, match=r'gymnax must be .*--with gymnax'):
+  with pytest.raises(ImportError, match=r'gymnax must be .*pip install gymnax'):
     gymnax_adapter.make('Fake-v0')
 
 
