@@ -232,6 +232,7 @@ def make_config(options: Options) -> ftw.FTWConfig:
     ),
     sequence_length=length if needs_memory else 32,
     batch_size=batch_size,
+    max_queue_size=2 * batch_size,
     num_epochs=2,
     num_minibatches=8 if needs_memory else 4,
     num_events=len(capture_the_flag.EVENT_NAMES),

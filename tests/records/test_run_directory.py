@@ -319,7 +319,10 @@ def test_open_existing_names_all_that_differs(tmp_path):
     "  extra: None in the run directory, 'a' now",
     "  sizes.2: '<absent>' in the run directory, 8 now",
   ]
-  assert lines[-1] == ('Resume with the values of the run, or start a new run.')
+  assert lines[-1] == (
+    'Resume with the values of the run, or start a new run; init_from starts'
+    ' one from what this one has learned.'
+  )
   assert _files(tmp_path) == before
 
 
