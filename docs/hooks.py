@@ -18,7 +18,6 @@ import math
 import pathlib
 import re
 import runpy
-import shutil
 from typing import Any
 
 import griffe
@@ -63,14 +62,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def on_post_build(config: Any, **_: Any) -> None:
   """Adds to the page of the game what it takes from the library."""
-  target = pathlib.Path(config['site_dir']) / 'play'
-  make = runpy.run_path(
-    str(pathlib.Path(__file__).parent / 'play/make_data.py')
-  )
-  for source in make['SHARED']:
-    shutil.copy(source, target)
-  text = make['to_script'](make['make_data']())
-  (target / 'data.js').write_text(text, 'utf-8')
+  program = str(pathlib.Path(__file__).parent / 'play/make_data.py')
+  runpy.run_path(program)['complete'](pathlib.Path(config['site_dir']) / 'play')
 
 
 def _to_mathml(latex: str, display: str) -> str:

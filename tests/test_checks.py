@@ -30,6 +30,7 @@ def test_format():
   _run('ruff', 'format', '--check', '.')
 
 
+@pytest.mark.slow  # .ci/run calls mypy on each Python.
 def test_types(tmp_path):
   _run('mypy', '--cache-dir', str(tmp_path))
 

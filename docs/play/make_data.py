@@ -3,6 +3,7 @@
 import base64
 import json
 import pathlib
+import shutil
 import types
 from typing import Any
 
@@ -74,3 +75,10 @@ def _encode(array: Any) -> dict[str, Any]:
   array = np.asarray(array, np.float32)
   data = base64.b64encode(array.tobytes()).decode()
   return {'shape': list(array.shape), 'data': data}
+
+
+def complete(page: pathlib.Path) -> None:
+  """Adds to the folder of the page what it takes from the library."""
+  for source in SHARED:
+    shutil.copy(source, page)
+  (page / 'data.js').write_text(to_script(make_data()), 'utf-8')

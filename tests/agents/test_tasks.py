@@ -74,6 +74,7 @@ def test_cells_of_a_signal_are_moments_of_one_channel():
   np.testing.assert_allclose(found, change.mean(axis=2), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_agent_learns_to_control_a_signal():
   spec = fakes.make_vector_spec()
   spec = spec._replace(

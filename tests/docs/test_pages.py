@@ -20,13 +20,16 @@ PAGES = [
 
 # Those that take long even shortened.
 _LONG = {
+  'go_on_from_a_checkpoint',  # tests/runtime/test_initial_state.py
   'loss',
   'memory',
   'pettingzoo',
+  'population',  # tests/runtime/test_device_population.py
   'reading_a_run',
   'scaling',
   'several_devices',
   'several_seeds',
+  'sweeps',  # tests/runtime/test_sweeps.py
   'use_only_the_learner',
   'use_only_the_networks',
   'your_own_game',

@@ -11,6 +11,7 @@ import run_helpers
 import ftwax
 from ftwax.agents import ppo
 from ftwax.environments import catch
+from ftwax.runtime import experiment
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
 
@@ -65,7 +66,9 @@ def test_values_of_hyperparameters_are_mapped():
   before = [leaf[0] for leaf in jax.tree.leaves(states.training.params)]
   run_helpers.assert_same(before, still)
   assert run_helpers.differ(before, moved)
-  with pytest.raises(ValueError, match=r'lerning_rate .* choose learning_rate'):
+  with pytest.raises(
+    ValueError, match=r'lerning_rate .* did you mean learning_rate'
+  ):
     init(jax.random.PRNGKey(0), lerning_rate=1.0)
 
 
@@ -107,7 +110,7 @@ def test_seeds_learn_catch():
 
 
 @pytest.mark.parametrize(
-  'options', [{'init_from': 'run'}, {'observers': [object()]}]
+  'options', [{'init_from': 'run'}, {'observers': [experiment.Observer()]}]
 )
 def test_what_only_a_run_can_do_is_refused(options):
   with pytest.raises(ValueError, match='must not be set for make_train'):

@@ -104,8 +104,7 @@ def make_site_game(directory):
   folder = pathlib.Path(__file__).parents[2] / 'docs'
   target = directory / 'play'
   shutil.copytree(folder / 'play', target)
-  hooks = runpy.run_path(str(folder / 'hooks.py'))
-  hooks['on_post_build']({'site_dir': str(directory)})
+  runpy.run_path(str(folder / 'play' / 'make_data.py'))['complete'](target)
   return target / 'index.html'
 
 
