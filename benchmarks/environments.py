@@ -12,6 +12,7 @@ import functools
 
 import common
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftwax.environments import (
@@ -84,7 +85,13 @@ def measure_scripted(strength):
   """Returns player steps per second of capture the flag, scripted actions."""
   config = capture_the_flag.CaptureTheFlagConfig()
   script = opponents.make_script(strength, config)
-  play = jax.vmap(opponents.play_all(script, config))
+
+  def play_one(key, state):
+    keys = jax.random.split(key, config.num_players)
+    players = jnp.arange(config.num_players)
+    return jax.vmap(script, in_axes=(0, None, 0))(keys, state, players)
+
+  play = jax.vmap(play_one)
 
   def choose(key, state):
     return play(jax.random.split(key, _NUM_GAMES), state)

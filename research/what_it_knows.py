@@ -10,8 +10,10 @@ the same games. After Jaderberg et al., 2019 (arXiv:1807.01281), figures 3 and
 4.
 """
 
+import base64
 import dataclasses
 import functools
+import html
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -314,6 +316,15 @@ def plot_episode(record: Record) -> matplotlib.figure.Figure:
   return figure
 
 
+def _section(
+  title: str, caption: str, figure: matplotlib.figure.Figure, alt: str
+) -> list[str]:
+  """Returns the parts of a section with a figure."""
+  data = base64.b64encode(drawing.to_png(figure)).decode('ascii')
+  image = f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'
+  return [page.heading(title), page.paragraph(caption), image]
+
+
 def _describe_behaviour(
   behaviours: Sequence[Sequence[str]], visits: Mapping[str, types.Floats]
 ) -> list[str]:
@@ -324,7 +335,7 @@ def _describe_behaviour(
       ' of a team mate. The first row is an agent that has not learned.'
     ),
     page.columns(['', *BEHAVIOURS], behaviours),
-    *page.section(
+    *_section(
       'Where it goes',
       'Cells of the map by how often its players were there, over all games.'
       ' Maps have other walls in each game; its own base is on the left.',
@@ -367,7 +378,7 @@ def write_page(
         'numbers of the state': str(record.states.shape[-1]),
       }
     ),
-    *page.section(
+    *_section(
       'What its state encodes',
       'Logistic regressions from the recurrent state alone, tested on held-out'
       ' games. The untrained agent went through the same games: whatever its'
@@ -385,7 +396,7 @@ def write_page(
       ],
       rows,
     ),
-    *page.section(
+    *_section(
       'Its state during a game',
       'Two principal components of the state of one player, one dot per step of'
       ' a game, colored by what happens.',

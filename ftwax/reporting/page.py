@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-  import matplotlib.figure
+  pass
 
 STATIC = pathlib.Path(__file__).parent / 'static'
 
@@ -133,31 +133,9 @@ def heading(text: str) -> str:
   return f'<h2>{html.escape(text)}</h2>'
 
 
-def section(
-  title: str, caption: str, figure: matplotlib.figure.Figure, alt: str
-) -> list[str]:
-  """Returns the parts of a section with a figure.
-
-  Args:
-    title: title of the section.
-    caption: explains how to read the figure.
-    figure: figure, which is embedded as a PNG.
-    alt: description of the figure for screen readers.
-  """
-  return [heading(title), paragraph(caption), plot(figure, alt)]
-
-
 def paragraph(text: str) -> str:
   """Returns a paragraph."""
   return f'<p>{html.escape(text)}</p>'
-
-
-def plot(figure: matplotlib.figure.Figure, alt: str) -> str:
-  """Returns a figure as an embedded PNG, with its description."""
-  from ftwax.reporting import drawing  # Imports Matplotlib.
-
-  image = _image(drawing.to_png(figure), 'png', alt)
-  return _wide(image)
 
 
 def table(values: Mapping[str, Any]) -> str:
@@ -194,14 +172,9 @@ def number(value: float, digits: int | None = None) -> str:
 
 def gif(content: bytes, caption: str, alt: str) -> str:
   """Returns an embedded GIF with a caption and a description."""
-  image = _image(content, 'gif', alt, ' class="pixels"')
-  text = html.escape(caption)
-  return f'<figure>{image}<figcaption>{text}</figcaption></figure>'
-
-
-def _image(content: bytes, kind: str, text: str, attributes: str = '') -> str:
   data = base64.b64encode(content).decode('ascii')
   return (
-    f'<img alt="{html.escape(text)}"{attributes}'
-    f' src="data:image/{kind};base64,{data}">'
+    f'<figure><img alt="{html.escape(alt)}" class="pixels"'
+    f' src="data:image/gif;base64,{data}">'
+    f'<figcaption>{html.escape(caption)}</figcaption></figure>'
   )

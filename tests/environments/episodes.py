@@ -2,6 +2,7 @@
 
 import dm_env
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
@@ -92,3 +93,14 @@ class _Recorder(specified.Specified, dm_env.Environment):
   def step(self, action):
     self.last = self._environment.step(action)
     return self.last
+
+
+def play_all(script, config):
+  """Returns a function from key and state to actions [P] of all players."""
+
+  def play(key, state):
+    keys = jax.random.split(key, config.num_players)
+    players = jnp.arange(config.num_players)
+    return jax.vmap(script, in_axes=(0, None, 0))(keys, state, players)
+
+  return play

@@ -2,6 +2,7 @@
 
 import functools
 
+import episodes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +26,7 @@ CONFIG = capture_the_flag.CaptureTheFlagConfig(num_steps=150)
 def scores(first, second):
   """Returns the scores [games, 2] of two strengths."""
   plays = [
-    opponents.play_all(opponents.make_script(name, CONFIG), CONFIG)
+    episodes.play_all(opponents.make_script(name, CONFIG), CONFIG)
     for name in (first, second)
   ]
   is_first = jnp.asarray(np.array(CONFIG.teams) == 0)

@@ -3,6 +3,7 @@
 import functools
 import itertools
 
+import episodes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,9 +44,7 @@ def play(name):
     [games, ...] and [games, T, ...], in NumPy.
   """
   config = CONFIGS[name]
-  script = opponents.play_all(
-    opponents.make_script('tactician', config), config
-  )
+  script = episodes.play_all(opponents.make_script('tactician', config), config)
 
   def step(carry, key):
     state = carry
@@ -300,7 +299,7 @@ def test_neither_team_has_an_advantage():
     s for s in starts if s.map.stands.sum() == last
     and np.array_equal(s.map.tiles, s.map.tiles[::-1, ::-1])
   )  # fmt: skip
-  script = opponents.play_all(opponents.make_script('attacker', config), config)
+  script = episodes.play_all(opponents.make_script('attacker', config), config)
 
   @jax.jit
   def choose(key, state):

@@ -4,6 +4,9 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 
 import pytest
 
@@ -90,3 +93,33 @@ def test_only_what_was_started_is_ended(tmp_path):
     for process in (editor, other, child):
       process.kill()
       process.wait()
+
+
+def test_runs_start_one_at_a_time(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+  order = []
+
+  def start(number):
+    with leftovers.one_at_a_time('Ray'):
+      order.append(number)
+      time.sleep(0.3)
+      order.append(number)
+
+  threads = [threading.Thread(target=start, args=(i,)) for i in range(3)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert order[::2] == order[1::2] and sorted(order) == [0, 0, 1, 1, 2, 2]
+  told = capsys.readouterr().out.splitlines()
+  assert told == ['Another run starts Ray; this one waits for it.'] * 2
+  (lock,) = tmp_path.iterdir()
+  assert lock.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path, monkeypatch):
+  monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+  (tmp_path / f'ftwax-starts-{os.getuid()}').symlink_to(tmp_path / 'mine')
+  with leftovers.one_at_a_time('Ray'):
+    pass
+  assert not (tmp_path / 'mine').exists()

@@ -13,7 +13,6 @@ plays a reversed game as any other.
   carrier; the others attack.
 """
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import jax
@@ -76,19 +75,6 @@ def make_script(strength: str, config: _Config) -> functional.Script:
     return actions.encode_action(action, config)
 
   return script
-
-
-def play_all(
-  script: functional.Script, config: _Config
-) -> Callable[[types.Key, rules.State], types.ArrayTree]:
-  """Returns a function from key and state to actions [P] of all players."""
-
-  def play(key: types.Key, state: rules.State) -> types.ArrayTree:
-    keys = jax.random.split(key, config.num_players)
-    players = jnp.arange(config.num_players)
-    return jax.vmap(script, in_axes=(0, None, 0))(keys, state, players)
-
-  return play
 
 
 def _wander(

@@ -53,6 +53,22 @@ def folder() -> Iterator[str]:
       shutil.rmtree(path, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def one_at_a_time(what: str) -> Iterator[None]:
+  """Waits while another run of this user starts something, and says so."""
+  path = os.path.join(tempfile.gettempdir(), f'{_PREFIX}starts-{os.getuid()}')
+  flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+  with contextlib.ExitStack() as stack:
+    with contextlib.suppress(OSError):  # Another user's: nobody waits.
+      file = stack.enter_context(os.fdopen(os.open(path, flags, 0o600), 'w'))
+      try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      except BlockingIOError:
+        print(f'Another run starts {what}; this one waits for it.', flush=True)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    yield
+
+
 def _remove_unlocked(root: str) -> None:
   for entry in os.scandir(root):
     if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):

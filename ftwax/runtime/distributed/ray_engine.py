@@ -304,7 +304,10 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
     # It forks to start its processes, which JAX warns of; they are replaced by
     # other programs at once.
     warnings.filterwarnings('ignore', 'os.fork', RuntimeWarning)
-    with leftovers.marking(folder) if is_local else contextlib.nullcontext():
+    if is_local:
+      with leftovers.one_at_a_time('Ray'), leftovers.marking(folder):
+        _connect(ray, options)
+    else:
       _connect(ray, options)
   return ray
 
