@@ -69,7 +69,7 @@ def test_any_environment_is_trained_in(tmp_path, monkeypatch):
   experiment = launch.find('MountainCar-v0', ['--core=gru']).build()
   assert experiment.name == 'ppo_MountainCar-v0'
   assert experiment.agent.core == 'gru'
-  (tmp_path / 'my_env.py').write_text(
+  (tmp_path / 'their_env.py').write_text(
     'import gymnasium\n\n\nclass Mine(gymnasium.Wrapper):\n'
     '  def __init__(self):\n'
     "    super().__init__(gymnasium.make('CartPole-v1'))\n\n\n"
@@ -77,12 +77,12 @@ def test_any_environment_is_trained_in(tmp_path, monkeypatch):
     "def make_seeded(seed):\n  return gymnasium.make('Acrobot-v1')\n"
   )
   monkeypatch.chdir(tmp_path)
-  monkeypatch.delitem(sys.modules, 'my_env', raising=False)
+  monkeypatch.delitem(sys.modules, 'their_env', raising=False)
   for source, size in {
-    'my_env.py:Mine': 4,
-    'my_env.py:make': 6,
-    'my_env:make': 6,
-    'my_env.py:make_seeded': 6,
+    'their_env.py:Mine': 4,
+    'their_env.py:make': 6,
+    'their_env:make': 6,
+    'their_env.py:make_seeded': 6,
   }.items():
     experiment = launch.find(source, ['--agent=a2c']).build()
     spec = prepare.prepare(experiment).spec.environment

@@ -68,7 +68,8 @@ def test_silent_connections_do_not_keep_others_out(address, monkeypatch):
     assert page.getresponse().read() == b'here'
     first, *_ = [connect() for _ in range(60)]
     # The one that was silent for longest made room.
-    assert first.recv(1) == b''
+    with contextlib.suppress(ConnectionResetError):  # It had sent something.
+      assert first.recv(1) == b''
     for _ in range(5):
       start = time.monotonic()
       assert _answers(address)
