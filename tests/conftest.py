@@ -124,7 +124,15 @@ def pytest_collection_finish(session):
 
 # What a test process holds at most.
 _MAX_RESIDENT_BYTES = 2_000_000_000
+_FREED_AT_BYTES = 1_500_000_000
 _MAX_MAPS = 20_000
+
+
+def pytest_runtest_teardown(item):
+  """Frees early what a module compiled, if that is much."""
+  del item
+  if sys.platform == 'linux' and held_memory.resident_bytes() > _FREED_AT_BYTES:
+    held_memory.free()
 
 
 @pytest.fixture(scope='module', autouse=True)

@@ -7,13 +7,18 @@ import pathlib
 
 import jax
 
+_PROCESS = pathlib.Path('/proc/self')
+
+
+def resident_bytes() -> int:
+  """Returns the resident bytes of this process."""
+  pages = int((_PROCESS / 'statm').read_text().split()[1])
+  return pages * os.sysconf('SC_PAGE_SIZE')
+
 
 def measure() -> tuple[int, int]:
   """Returns the resident bytes and the memory maps of this process."""
-  process = pathlib.Path('/proc/self')
-  pages = int((process / 'statm').read_text().split()[1])
-  maps = (process / 'maps').read_bytes().count(b'\n')
-  return pages * os.sysconf('SC_PAGE_SIZE'), maps
+  return resident_bytes(), (_PROCESS / 'maps').read_bytes().count(b'\n')
 
 
 def free() -> None:
