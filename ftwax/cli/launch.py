@@ -291,15 +291,12 @@ def _check_environment(source: str) -> None:
   known = [*names(), *tasks.TASKS]
   if colon:
     sys.path.append('')  # As `python -m` does.
-    is_known = importlib.util.find_spec(module.partition('.')[0]) is not None
   else:
     with extras.required('gymnasium', 'gym'):
       import gymnasium
-    is_known, known = (
-      source in gymnasium.registry,
-      [*known, *gymnasium.registry],
-    )
-  if not is_known:
+    known += gymnasium.registry
+  package = module.partition('.')[0]
+  if not (importlib.util.find_spec(package) if colon else source in known):
     raise ValueError(
       f'experiment ({source!r}) must be a name listed by `ftwax list`, the id'
       ' of a Gymnasium environment, FILE.py:NAME or'

@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ftwax import hyperparameters, registry, version
+from ftwax import hyperparameters, registry, suggestions, version
 from ftwax.records import config_files, run_directory
 
 
@@ -383,7 +383,9 @@ def suggest(name: str, fields: Sequence[str], current: Any, path: str) -> str:
   prefix = f'{path}.' if path else ''
   known = [*fields, *config_files.flatten(_as_recorded(current) or {})]
   keys = {name.rpartition('.')[-1]: f'{prefix}{name}' for name in known[::-1]}
-  close = [name] if name in keys else difflib.get_close_matches(name, keys, n=1)
+  close = [
+    m for m in (name, suggestions.SYNONYMS.get(name, '')) if m in keys
+  ] or difflib.get_close_matches(name, keys, n=1)
   if close:
     return f'; did you mean {keys[close[0]]}?'
   return '; a newer version may have written it, or --print_config prints all.'

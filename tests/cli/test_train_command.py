@@ -113,6 +113,7 @@ def test_any_environment_is_trained_in(tmp_path, monkeypatch):
     (['nothing.py:build'], 1, r'there is no nothing.py'),
     (['catch', '--set=agent.batch_sise=2'], 1, r'mean agent.batch_size\?'),
     (['catch', '--set=learning_rate=2'], 1, r'agent.learning_rate\?'),
+    (['catch', '--set=agent.lr=2'], 1, r'mean agent.learning_rate\?'),
     (['catch', '--set=agent.batch_size=x'], 1, r"\('x'\) must be int"),
     (['catch', '--set=agent.batch_size=0'], 1, r'\(0\) must be at least 1'),
     (['catch', '--set=seed'], 1, r'must be KEY=VALUE'),
