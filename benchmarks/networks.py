@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import trees, types
-from ftwax.networks import recurrent, rpth, torsos
+from ftwax.networks import recurrent, rpth, entry_torsos
 from ftwax.networks.dnc import interfaces, lazy_link, link_update
 
 _NUM_STEPS, _BATCH_SIZE, _NUM_INPUTS = 20, 16, 262
@@ -167,13 +167,13 @@ def _make_network(spec, name):
   return recurrent.make_recurrent_network(
     spec,
     make_core=lambda: _make_core(name),
-    make_torso=torsos.FTWTorso,
+    make_torso=entry_torsos.FTWTorso,
     example_hyperparameters=_HYPERPARAMETERS,
   )
 
 
 def _make_torso_gradient():
-  torso = hk.without_apply_rng(hk.transform(lambda x: torsos.FTWTorso()(x)))
+  torso = hk.without_apply_rng(hk.transform(lambda x: entry_torsos.FTWTorso()(x)))
   shape = (_NUM_STEPS * _BATCH_SIZE, 84, 84, 3)
   frames = jax.random.randint(_KEY, shape, 0, 256).astype(jnp.uint8)
   params = jax.jit(torso.init)(_KEY, frames[:1])

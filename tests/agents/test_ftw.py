@@ -21,7 +21,7 @@ from ftwax.losses import (
   value_replay,
   vtrace,
 )
-from ftwax.networks import embeddings, rpth_level, torsos
+from ftwax.networks import embeddings, rpth_level, entry_torsos
 from ftwax.networks.dnc import interfaces
 
 pytestmark = pytest.mark.slow
@@ -461,7 +461,7 @@ def test_frames_must_suit_pixel_control():
 
 def test_a_torso_that_adds_action_and_reward_is_refused():
   def make_torso():
-    return embeddings.InputEmbedding(torsos.FTWTorso(8), 3)
+    return embeddings.InputEmbedding(entry_torsos.FTWTorso(8), 3)
 
   spec = fakes.make_image_spec((16, 16, 3))
   with pytest.raises(ValueError, match=r'must embed only the observation'):

@@ -12,7 +12,7 @@ import slow_cases
 from ftwax.agents import a2c, ppo, rl2
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import catch
-from ftwax.networks import cores, embeddings
+from ftwax.networks import recurrence, embeddings
 from ftwax.runtime import experiment, runs
 
 SPEC = fakes.make_spec(
@@ -160,7 +160,7 @@ def test_steps_and_unrolls_agree(name, key):
       SMALL.priors,
       seeds[t],
       jax.tree.map(lambda leaf, t=t: leaf[t], inputs),
-      cores.reset_state(start[t], after),
+      recurrence.reset_state(start[t], after),
     )
     np.testing.assert_allclose(unrolled.logits[t], step.logits, atol=1e-5)
     np.testing.assert_allclose(unrolled.value[t], step.value, atol=1e-5)

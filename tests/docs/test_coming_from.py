@@ -21,7 +21,7 @@ from ftwax.agents import a2c, ftw, ppo, unreal
 from ftwax.agents.acme import learner as learner_lib
 from ftwax.agents.actor_critic import optimization
 from ftwax.environments import gymnasium_adapter
-from ftwax.networks import embeddings, torsos
+from ftwax.networks import embeddings, entry_torsos
 from ftwax.records import checkpoints, loggers
 from ftwax.replay import functional
 from ftwax.replay.functional import rebalancing
@@ -288,7 +288,7 @@ VECTOR = fakes.make_vector_spec()
     ),
     (
       'Frames smaller than 8x8 are an error',
-      lambda: hk.transform(lambda x: torsos.FTWTorso()(x)).init(
+      lambda: hk.transform(lambda x: entry_torsos.FTWTorso()(x)).init(
         jax.random.PRNGKey(0), jnp.zeros((1, 7, 8, 3))
       ),
       '8',

@@ -30,7 +30,7 @@ from ftwax.networks import (
   noisy,
   recurrent_cores,
   rpth,
-  torsos,
+  entry_torsos,
 )
 from ftwax.networks.dnc import interfaces
 
@@ -233,7 +233,7 @@ def test_noise_of_layers():
 
 @coming_from.says('32 channels in all layers, no layer norm and no dropout')
 def test_layers_of_the_a3c_torso():
-  torso = hk.transform(lambda x: torsos.A3CTorso()(x))
+  torso = hk.transform(lambda x: entry_torsos.A3CTorso()(x))
   params = jax.eval_shape(torso.init, KEY, jnp.zeros((1, 42, 42, 3)))
   kernels = [leaf['w'] for leaf in params.values() if leaf['w'].ndim == 4]
   assert len(kernels) == 4 and {kernel.shape[-1] for kernel in kernels} == {32}
@@ -346,7 +346,7 @@ def test_bytes_are_divided_by_the_network():
   spec = specs.BoundedArray((4, 4, 3), np.uint8, 0, 255)
   image = jnp.full((1, 4, 4, 3), 51, jnp.uint8)
   assert embeddings.scale_image(image, spec).dtype == jnp.uint8
-  torso = hk.transform(lambda x: torsos.FTWTorso()(x))
+  torso = hk.transform(lambda x: entry_torsos.FTWTorso()(x))
   big = jnp.full((1, 8, 8, 3), 51, jnp.uint8)
   params = torso.init(KEY, big)
   np.testing.assert_allclose(

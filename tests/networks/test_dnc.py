@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, noise, recurrent_cores
+from ftwax.networks import recurrence, noise, recurrent_cores
 from ftwax.networks.dnc import (
   access,
   controllers,
@@ -170,7 +170,7 @@ def test_unroll_equals_steps_with_resets(name, key):
   )
   state = warm
   for t in range(len(inputs)):
-    state = cores.reset_state(start[t], state)
+    state = recurrence.reset_state(start[t], state)
     output, state = apply(params, None, inputs[t], state)
     assert_close(output, jax.tree.map(lambda leaf, t=t: leaf[t], outputs))
   assert_close(state, last)

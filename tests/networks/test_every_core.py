@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ftwax import networks
-from ftwax.networks import cores, named_cores, rl2_core, rpth_level
+from ftwax.networks import recurrence, named_cores, rl2_core, rpth_level
 
 T, B, NUM_INPUTS, SIZE = 6, 3, 5, 8
 MEMORY = networks.MemoryConfig(num_slots=4, word_size=3, num_reads=1)
@@ -95,9 +95,9 @@ def make_case(name):
     def unroll_by_steps(inputs, start, state):
       features = []
       for input_t, start_t in zip(inputs, start, strict=True):
-        output, state = step(input_t, cores.reset_state(start_t, state))
+        output, state = step(input_t, recurrence.reset_state(start_t, state))
         features.append(output.features)
-      return cores.CoreOutput(jnp.stack(features), {}), state
+      return recurrence.CoreOutput(jnp.stack(features), {}), state
 
     def init(inputs):
       return step(inputs, core.initial_state(B))

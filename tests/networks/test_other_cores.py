@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ftwax.networks import (
-  cores,
+  recurrence,
   layer_norm_lstm,
   noise,
   recurrent_cores,
@@ -189,7 +189,7 @@ def test_a_skip_connection_puts_inputs_beside_the_features(key):
   outputs = {}
   for name, make in (
     ('plain', lambda: recurrent_cores.GRU(5)),
-    ('skip', lambda: cores.SkipConnection(recurrent_cores.GRU(5))),
+    ('skip', lambda: recurrence.SkipConnection(recurrent_cores.GRU(5))),
   ):
     transformed = make_functions(make)
     params = transformed.init(key, inputs[0])

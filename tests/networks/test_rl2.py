@@ -16,7 +16,7 @@ from ftwax.networks import (
   recurrent,
   recurrent_cores,
   rl2_core,
-  torsos,
+  entry_torsos,
 )
 
 T, B = 7, 2
@@ -39,7 +39,7 @@ def network():
     make_torso=lambda: rl2_core.make_torso(
       SPEC.observations,
       lambda spec: embeddings.ObservationEmbedding(
-        spec, make_vector_torso=lambda: torsos.MLPTorso((4,))
+        spec, make_vector_torso=lambda: entry_torsos.MLPTorso((4,))
       ),
     ),
   )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, noise, rpth, rpth_level
+from ftwax.networks import recurrence, noise, rpth, rpth_level
 from ftwax.networks.dnc import interfaces
 
 pytestmark = pytest.mark.slow
@@ -92,7 +92,7 @@ def test_unroll_equals_steps_with_resets(name, num_levels, key):
     outputs, last = jax.jit(unroll)(params, None, inputs, start, state, hps)
   assert not np.allclose(outputs.features, outputs.auxiliary['loc'][0])
   for t in range(len(inputs)):
-    state = cores.reset_state(start[t], state)
+    state = recurrence.reset_state(start[t], state)
     output, state = step(seeds[t], inputs[t], state, hps)
     assert_close(output, jax.tree.map(lambda leaf, t=t: leaf[t], outputs))
   assert_close(state, last)

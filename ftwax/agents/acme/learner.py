@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import compilation, types
+from ftwax import compilation, parts, types
 from ftwax.agents.acme import interfaces
 from ftwax.agents.acme import variables as variables_lib
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import bounds as bounds_lib
-from ftwax.agents.actor_critic import faults, images
+from ftwax.agents.actor_critic import faults, images, tasks
 from ftwax.records import loggers
 from ftwax.replay import auxiliary_replay, samples
 
@@ -35,7 +34,7 @@ class Learner(interfaces.Learner):
     logger: loggers.Logger,
     max_skipped_updates: int = 25,
     image_writer: images.ImageWriter | None = None,
-    bounds: bounds_lib.Bounds = bounds_lib.BOUNDS,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
     counter: counting.Counter | None = None,
   ):
     """Makes a learner in its initial state.
@@ -49,7 +48,7 @@ class Learner(interfaces.Learner):
         gradients after which the learner raises an error.
       image_writer: logs images of the batches; None for none.
       bounds: bounds of hyperparameters set by `set_hyperparameters`; see
-        `bounds.check_values`.
+        `parts.check_values`.
       counter: counts updates as `steps`, and its counts are logged; None counts
         nothing.
     """
@@ -58,7 +57,7 @@ class Learner(interfaces.Learner):
     self._logger = logger
     self._max_skipped_updates = max_skipped_updates
     self._image_writer = image_writer
-    self._bounds = bounds
+    self._bounds = bounds or {}
     self._update = compilation.jit(core.update)
     init = compilation.jit_unoptimized(core.init)
     self._state: types.TrainingState = init(key)
@@ -143,7 +142,7 @@ class Learner(interfaces.Learner):
       ValueError: if a value is out of the config's bounds, is not a number, or
         is fractional where the hyperparameter is an integer.
     """
-    bounds_lib.check_values(values._asdict(), self._bounds)
+    parts.check_values(values._asdict(), self._bounds)
     self._replace(hyperparameters=values)
 
   def set_internal_rewards(self, values: types.InternalRewards) -> None:
@@ -204,9 +203,10 @@ def make_learner(
     counter: see `Learner`.
   """
   image_writer = None
-  if config.image_period:
+  control = config.find_task(tasks.PixelControl)
+  if control is not None and control.image_period:
     image_writer = images.ImageWriter(
-      network, config, logger_fn('images', 'learner_steps', None)
+      network, control, logger_fn('images', 'learner_steps', None)
     )
   return Learner(
     core or config.make_learner_core(network, environment_spec),

@@ -13,7 +13,7 @@ import jax
 
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import auxiliary
+from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.replay import (
   auxiliary_replay,
   gatherer,
@@ -60,21 +60,19 @@ class Replays:
   def options(self) -> replay_options.ReplayOptions:
     """Options of the replay that the auxiliary tasks learn from."""
     config = self.config
-    sources = auxiliary.sources(config.make_tasks())
-    replays = auxiliary.REPLAY in sources
-    predicts = auxiliary.REWARD_PREDICTION in sources
-    return replay_options.ReplayOptions(
-      replay_capacity=config.replay_capacity if replays else 0,
-      reward_prediction_capacity=(
-        config.reward_prediction_capacity if predicts else 0
-      ),
-      sequences=trajectories.Sequences(
-        config.reward_prediction_length,
-        config.reward_prediction_period,
-        config.reward_prediction_threshold,
-      ),
-      delta_encodes=config.delta_encode,
-      prioritized=replays and config.prioritize_replay,
+    replays = auxiliary.REPLAY in auxiliary.sources(config.all_tasks)
+    prioritized = replay_options.PrioritizedReplay
+    options = replay_options.ReplayOptions(
+      replay_capacity=config.replay.capacity if replays else 0,
+      delta_encodes=config.queue.delta_encode,
+      prioritized=replays and isinstance(config.replay, prioritized),
+    )
+    prediction = config.find_task(tasks.RewardPrediction)
+    if prediction is None:
+      return options
+    return options._replace(
+      reward_prediction_capacity=prediction.capacity,
+      sequences=prediction.sequences,
     )
 
   @functools.cached_property
@@ -132,9 +130,9 @@ class Replays:
 
     if self.options.prioritized:
       raise ValueError(
-        f'prioritize_replay ({self.config.prioritize_replay}) must be False'
-        ' with trajectories in Reverb; choose --runtime=device, or'
-        ' --replay=functional with --runtime=local.'
+        f'replay ({self.config.replay!r}) must be uniform with trajectories in'
+        ' Reverb; choose --runtime=device, or --replay=functional with'
+        ' --runtime=local.'
       )
     return [
       tables.make_queue(tables.QUEUE, self.config.queue_size, self.template),
@@ -151,7 +149,7 @@ class Replays:
       client,
       self.template,
       num_environments,
-      self.config.replay_timeout_s,
+      self.config.queue.timeout_s,
       self.options,
     )
 
@@ -163,8 +161,8 @@ class Replays:
       client,
       self.template,
       self.config.batch_size,
-      self.config.replay_timeout_s,
-      self.config.prefetch_size,
+      self.config.queue.timeout_s,
+      self.config.queue.prefetch_size,
       self.options,
     )
 
