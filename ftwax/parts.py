@@ -79,11 +79,13 @@ class Hyperparameter(NamedTuple):
     prior: its prior.
     is_integer: whether its values are integers.
     bounds: smallest and largest value, both inclusive.
+    path: its dotted path in the agent, such as `tasks.pixel_control.cost`.
   """
 
   prior: hyperparameters.Prior
   is_integer: bool
   bounds: tuple[float, float]
+  path: str
 
 
 class Part(types.Config):
@@ -110,8 +112,12 @@ class Part(types.Config):
         _check_option(self, field)
 
 
-def collect(part: Part) -> dict[str, Hyperparameter]:
+def collect(part: Part, path: str = '') -> dict[str, Hyperparameter]:
   """Returns the hyperparameters of a part and of the parts in it, by name.
+
+  Args:
+    part: an agent, or a part of it.
+    path: dotted path of the part, ending in a dot.
 
   Raises:
     ValueError: if two parts have a hyperparameter of the same name.
@@ -123,12 +129,14 @@ def collect(part: Part) -> dict[str, Hyperparameter]:
       hyperparameters.as_prior(getattr(part, name), is_integer),
       is_integer,
       about(kind, name).get('bounds', _NON_NEGATIVE),
+      f'{path}{name}',
     )
   for field in dataclasses.fields(kind):
     value = getattr(part, field.name)
     for inner in value if isinstance(value, tuple) else (value,):
       if isinstance(inner, Part):
-        found = collect(inner)
+        within = f'{inner.name}.' if isinstance(value, tuple) else ''
+        found = collect(inner, f'{path}{field.name}.{within}')
         if both := sorted(found.keys() & collected.keys()):
           raise ValueError(
             f'{field.name} ({inner!r}) must not have the hyperparameters'
@@ -136,6 +144,29 @@ def collect(part: Part) -> dict[str, Hyperparameter]:
           )
         collected.update(found)
   return collected
+
+
+def read(config: Any, path: str) -> Any:
+  """Returns a field of a config by its dotted path, through named parts."""
+  for name in path.split('.'):
+    if isinstance(config, tuple):
+      config = {part.name: part for part in config}[name]
+    else:
+      config = getattr(config, name)
+  return config
+
+
+def change(config: Any, path: str, value: Any) -> Any:
+  """Returns a copy of a config with one field changed, by its dotted path."""
+  name, _, rest = path.partition('.')
+  if isinstance(config, tuple):
+    return tuple(
+      change(part, rest, value) if part.name == name else part
+      for part in config
+    )
+  if rest and hasattr(config, name):
+    value = change(getattr(config, name), rest, value)
+  return config.replace(**{name: value})
 
 
 @functools.cache

@@ -6,12 +6,14 @@ import sys
 import own_experiment
 import pytest
 
+from ftwax.agents.actor_critic import tasks as tasks_lib
 from ftwax.cli import commands, launch, tasks
+from ftwax.networks import cores
 from ftwax.runtime import prepare
 
 MY_FILE = own_experiment.make_text(
   'ppo',
-  'PPOConfig(batch_size=16, hidden_size=8)',
+  "PPOConfig(batch_size=16, core='lstm')",
   'max_num_actor_steps=5000, seed=3',
 )
 
@@ -146,7 +148,7 @@ def test_a_long_run_has_wide_internal_rewards(capsys):
 
 def test_flags_change_what_a_users_function_builds(capsys, my_file):
   _, text, _ = _train(
-    capsys, my_file, '--num_environments=2', '--set=agent.hidden_size=4',
+    capsys, my_file, '--num_environments=2', '--set=agent.core.hidden_size=4',
     '--print_config',
   )  # fmt: skip
   for line in (
@@ -163,8 +165,8 @@ def test_flags_change_what_a_users_function_builds(capsys, my_file):
 def test_a_config_is_printed_and_given_back(capsys, tmp_path):
   changed = [
     '--set=agent.batch_size=8',
-    '--set=agent.noise=factorised',
-    '--set=agent.vector_hidden_sizes=[32, 16]',
+    '--set=agent.heads.noise=factorised',
+    '--set=agent.torso.hidden_sizes=[32, 16]',
     '--set=agent.learning_rate=LogUniform(1e-4, 1e-2)',
     '--set=agent.discount=0.9',
     '--set=population.num_members=2',
@@ -192,14 +194,14 @@ def test_what_an_experiment_computes_follows_the_changes(capsys):
     capsys, 'ppo_cartpole', '--print_config', '--set=agent.batch_size=16',
     '--set=max_num_actor_steps=51200',
   )  # fmt: skip
-  assert 'learning_rate_decay_steps = 100.0\n' in text
+  assert 'steps = 100.0\n' in text
 
 
 def test_tasks_and_networks_follow_the_changes():
-  arguments = ['--set=agent.use_value_replay=true', '--set=agent.core=gru']
+  arguments = ['--set=agent.tasks=["value_replay"]', '--set=agent.core=gru']
   experiment = launch.find('catch', arguments).build()
-  assert experiment.agent.core == 'gru'
-  assert len(experiment.agent.make_tasks()) == 1
+  assert experiment.agent.core == cores.GRU()
+  assert experiment.agent.tasks == (tasks_lib.ValueReplay(),)
   assert experiment.seed == 0
 
 

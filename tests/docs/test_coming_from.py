@@ -23,7 +23,7 @@ from ftwax.agents.actor_critic import optimization
 from ftwax.environments import gymnasium_adapter
 from ftwax.networks import embeddings, entry_torsos
 from ftwax.records import checkpoints, loggers
-from ftwax.replay import functional
+from ftwax.replay import functional, replay_options
 from ftwax.replay.functional import rebalancing
 from ftwax.replay.functional import segment_tree as tree_lib
 
@@ -250,7 +250,9 @@ VECTOR = fakes.make_vector_spec()
   [
     (
       'less than a batch is an error',
-      lambda: ftw.FTWConfig(max_queue_size=8, batch_size=16),
+      lambda: ftw.FTWConfig(
+        queue=replay_options.Queue(max_size=8), batch_size=16
+      ),
       'max_queue_size',
     ),
     (

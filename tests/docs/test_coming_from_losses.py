@@ -23,14 +23,15 @@ from ftwax.losses import (
 )
 from ftwax.networks import (
   auxiliary_heads,
+  cores,
   embeddings,
+  entry_torsos,
   heads,
   layer_norm_lstm,
   noise,
   noisy,
   recurrent_cores,
   rpth,
-  entry_torsos,
 )
 from ftwax.networks.dnc import interfaces
 
@@ -191,7 +192,7 @@ def test_previous_actions_and_rewards_as_inputs():
 )
 def test_states_of_lstms():
   state = recurrent_cores.LSTMState(jnp.zeros((1, 2)), jnp.array([[9.0, -9.0]]))
-  config = layer_norm_lstm.LayerNormLSTMConfig(hidden_size=2)
+  config = layer_norm_lstm.LayerNormLSTMConfig(core=cores.LSTM(2))
   _, (_, after) = _init_and_apply(
     lambda x, s: layer_norm_lstm.LayerNormLSTM(config)(x, s),
     jnp.zeros((1, 3)),
@@ -242,7 +243,7 @@ def test_layers_of_the_a3c_torso():
 
 @coming_from.says('Strengths are 1 + softplus, as in the paper; softplus there')
 def test_strengths_of_memories():
-  config = interfaces.MemoryConfig(num_slots=2, word_size=3, num_reads=1)
+  config = cores.Memory(num_slots=2, word_size=3, num_reads=1)
   size = interfaces.interface_size(config)
   found = interfaces.parse_interface(config, jnp.zeros((1, size)))
   np.testing.assert_allclose(found.read_strengths, 1 + np.log(2), rtol=1e-6)
@@ -334,7 +335,7 @@ def test_optimizers_and_reductions():
   np.testing.assert_allclose(update, -1 / np.sqrt(1.0 + 4.0), rtol=1e-6)
   never = optimization.decay(config, _values(config), jnp.int32(10**9))
   assert never.learning_rate == _values(config).learning_rate
-  assert ftw.FTWConfig.paper().loss_reduction == 'sum'
+  assert ftw.FTWConfig().loss_reduction == 'sum'
   assert ftw.FTWConfig().loss_reduction == 'mean'
   assert unreal.UNREALConfig().loss_reduction == 'mean'
 

@@ -11,7 +11,7 @@ import pytest
 from dm_env import specs
 
 from ftwax import types
-from ftwax.networks import recurrence, noise, recurrent
+from ftwax.networks import noise, recurrence, recurrent
 
 T, B, HIDDEN = 6, 3, 4
 

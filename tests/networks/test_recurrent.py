@@ -10,12 +10,12 @@ from dm_env import specs
 
 from ftwax import distributions, types
 from ftwax.networks import (
-  recurrence,
   embeddings,
+  entry_torsos,
   heads,
+  recurrence,
   recurrent,
   recurrent_cores,
-  entry_torsos,
 )
 
 T, B, HIDDEN = 6, 3, 4

@@ -13,10 +13,10 @@ from ftwax import types
 from ftwax.environments import trials
 from ftwax.networks import (
   embeddings,
+  entry_torsos,
   recurrent,
   recurrent_cores,
   rl2_core,
-  entry_torsos,
 )
 
 T, B = 7, 2
