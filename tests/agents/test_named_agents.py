@@ -33,7 +33,9 @@ AGENTS = {
   'ppo': ppo.PPOConfig(**SIZES | {'num_minibatches': 2, 'num_epochs': 2}),
   'rl2': rl2.RL2Config(**SIZES),
   'unreal': unreal.UNREALConfig(
-    **SIZES, tasks=(PIXEL_CONTROL, 'reward_prediction', 'value_replay')
+    **SIZES,
+    tasks=(PIXEL_CONTROL, 'reward_prediction', 'value_replay'),
+    loss_reduction='sum',
   ),
   'unreal_off_policy': unreal.UNREALConfig(
     **SIZES, tasks=('reward_prediction', 'off_policy')
