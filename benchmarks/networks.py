@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import trees, types
-from ftwax.networks import recurrent, rpth, entry_torsos
+from ftwax.networks import entry_torsos, recurrent, rpth
 from ftwax.networks.dnc import interfaces, lazy_link, link_update
 
 _NUM_STEPS, _BATCH_SIZE, _NUM_INPUTS = 20, 16, 262
@@ -173,7 +173,9 @@ def _make_network(spec, name):
 
 
 def _make_torso_gradient():
-  torso = hk.without_apply_rng(hk.transform(lambda x: entry_torsos.FTWTorso()(x)))
+  torso = hk.without_apply_rng(
+    hk.transform(lambda x: entry_torsos.FTWTorso()(x))
+  )
   shape = (_NUM_STEPS * _BATCH_SIZE, 84, 84, 3)
   frames = jax.random.randint(_KEY, shape, 0, 256).astype(jnp.uint8)
   params = jax.jit(torso.init)(_KEY, frames[:1])

@@ -70,7 +70,7 @@ def test_any_environment_is_trained_in(tmp_path, monkeypatch):
   assert options.max_num_actor_steps == 70
   experiment = launch.find('MountainCar-v0', ['--core=gru']).build()
   assert experiment.name == 'ppo_MountainCar-v0'
-  assert experiment.agent.core == 'gru'
+  assert experiment.agent.core == cores.GRU()
   (tmp_path / 'their_env.py').write_text(
     'import gymnasium\n\n\nclass Mine(gymnasium.Wrapper):\n'
     '  def __init__(self):\n'

@@ -177,7 +177,7 @@ def test_hidden_sizes_and_reward_transform(key):
   network = recurrent.make_recurrent_network(
     spec,
     make_core=lambda: recurrent_cores.FeedForward(()),
-    head_options=heads.HeadOptions((7,), (6, 5)),
+    head_options=heads.Heads((7,), (6, 5)),
     reward_transform=jnp.sign,
   )
   params = network.init(key)

@@ -8,7 +8,7 @@ Each task sums its loss over time and batch and multiplies it by its cost.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import jax
@@ -333,24 +333,36 @@ class LatentKL(Task):
     self, inputs: auxiliary.TaskInputs
   ) -> tuple[types.Array, dict[str, types.Array]]:
     """Returns the weighted loss, float32 [], and its metrics."""
-    hyperparameters = inputs.hyperparameters
-    latents: Mapping[str, Any] = jax.tree.map(
-      lambda leaf: leaf[:-1], inputs.fresh.output.auxiliary
-    )
-    if 'loc' not in latents:
+    hypers = inputs.hyperparameters
+    auxiliary = jax.tree.map(lambda x: x[:-1], inputs.fresh.output.auxiliary)
+    found = list(_find_latents(auxiliary))
+    if not found:
       raise ValueError(
         f'tasks ({self!r}) must not have the KL losses of latents without a'
         ' core that has latents; choose core=cores.RPTH(), or leave them out.'
       )
-    kl = latent_kl.latent_kl(latents['loc'], latents['scale'], latents['tick'])
-    total = hyperparameters.kl_posterior_prior_cost * jnp.sum(
-      kl.posterior_prior
-    ) + hyperparameters.kl_prior_fixed_cost * jnp.sum(kl.prior_fixed)
-    return total, {
+    kls = [latent_kl.latent_kl(*latents) for latents in found]
+    total = sum(
+      hypers.kl_posterior_prior_cost * jnp.sum(kl.posterior_prior)
+      + hypers.kl_prior_fixed_cost * jnp.sum(kl.prior_fixed)
+      for kl in kls
+    )
+    (_, _, tick), kl = found[0], kls[0]
+    return jnp.asarray(total), {
       'posterior_prior': jnp.mean(kl.posterior_prior),
       'prior_fixed': jnp.mean(kl.prior_fixed),
-      'tick_fraction': jnp.mean(latents['tick'][-1].astype(jnp.float32)),
+      'tick_fraction': jnp.mean(tick[-1].astype(jnp.float32)),
     }
+
+
+def _find_latents(auxiliary: Any) -> Iterator[tuple[Any, Any, Any]]:
+  """Yields means, deviations and ticks of each hierarchy in a core."""
+  if isinstance(auxiliary, Mapping):
+    if 'loc' in auxiliary:
+      yield auxiliary['loc'], auxiliary['scale'], auxiliary['tick']
+    else:
+      for inner in auxiliary.values():
+        yield from _find_latents(inner)
 
 
 # The tasks by name, with small costs.
