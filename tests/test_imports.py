@@ -66,7 +66,7 @@ SHARED = {
 }
 
 # The rooms that each room may import, itself and the shared files aside. The
-# table in docs/architecture.md says the same.
+# table in docs/internals.md says the same.
 MAY_IMPORT = {
   **{f'{name}.py': set() for name in sorted(SHARED)},
   'compatibility.py': set(),
