@@ -7,8 +7,8 @@ Three things in a page are replaced when it is built:
 - equations, fenced as `math` or inline as GitHub has them, by MathML, which
   browsers render without a script.
 
-The front matter of a page may have `search_words`, what users of other
-libraries call its subject. They are in the search index, and not on the page.
+`search_words.yml` has what users of other libraries call the subject of a page.
+These words are in the search index, and not on the page.
 
 Pages with a notebook beside them show its outputs and link to it. The page
 `play/index.html` gets the shipped population and the script that draws games.
@@ -26,6 +26,7 @@ from typing import Any
 
 import griffe
 import nbconvert
+import yaml
 from latex2mathml import converter
 
 from ftwax import hyperparameters
@@ -62,7 +63,15 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
   markdown = _MATH_SPAN.sub(
     lambda match: f'<span>{_to_mathml(match[1], "inline")}</span>', markdown
   )
-  return _with_search_words(markdown, page.meta.get('search_words'))
+  return _with_search_words(markdown, _search_words().get(page.file.src_uri))
+
+
+@functools.cache
+def _search_words() -> dict[str, str]:
+  """Returns the words of each page that has some."""
+  path = pathlib.Path(__file__).with_name('search_words.yml')
+  words: dict[str, str] = yaml.safe_load(path.read_text('utf-8'))
+  return words
 
 
 def _with_search_words(markdown: str, words: str | None) -> str:

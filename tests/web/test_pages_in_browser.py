@@ -205,7 +205,7 @@ def test_the_page_of_the_site_is_played_by_keys(page, tmp_path):
 # Without the API, which documents modules that need Python 3.10.
 _SITE = f"""INHERIT: {ROOT}/mkdocs.yml
 docs_dir: {ROOT}/docs
-exclude_docs: "*.py\\n/api/\\n"
+exclude_docs: "*.py\\n*.yml\\n/api/\\n"
 hooks: [{ROOT}/docs/hooks.py]
 nav: null
 """
