@@ -44,10 +44,7 @@ _RELEASE = re.compile(r'^## \S+, (\d{4}-\d\d-\d\d)$', re.MULTILINE)
 
 LINES: Mapping[str, str] = {
   'local': 'benchmarks/local.py',
-  'purejaxrl': (
-    'benchmarks/device.py --rounds=3 --tables purejaxrl --purejaxrl=$PUREJAXRL'
-  ),
-  'by_hand': 'benchmarks/device.py --rounds=3 --tables rival',
+  'purejaxrl': ('benchmarks/device.py --rounds=3 --purejaxrl=$PUREJAXRL'),
   'family': 'benchmarks/family.py',
   'replay': 'benchmarks/replay.py',
 }
@@ -83,7 +80,6 @@ ROWS = (
   ),
   Row('PureJaxRL', 'PPO, CartPole', 'purejaxrl', ('CartPole-v1', '1')),
   Row('PureJaxRL', 'PPO, MinAtar Breakout', 'purejaxrl', ('Breakout-MinAtar',)),
-  Row('JAX by hand', 'PPO, MinAtar Breakout', 'by_hand', ('Breakout-MinAtar',)),
   Row('rlax by hand', 'update of PPO', 'family', ('ppo', 'feed_forward')),
   Row('rlax by hand', 'update of PPO, LSTM', 'family', ('ppo', 'lstm')),
   Row('rlax by hand', 'update of A3C', 'family', ('a3c', 'feed_forward')),

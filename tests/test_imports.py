@@ -205,8 +205,10 @@ def test_modules_are_imported_not_names():
           assert module.exists() or package.exists(), f'{path}: {alias.name}'
 
 
-def test_benchmarks_use_what_the_library_has():
-  for path in (ROOT / 'benchmarks').rglob('*.py'):
+def test_the_laboratory_uses_what_the_library_has():
+  for path in (
+    *(ROOT / 'benchmarks').rglob('*.py'), *(ROOT / 'research').rglob('*.py')
+  ):  # fmt: skip
     modules = {
       alias.asname or alias.name: f'{node.module}.{alias.name}'
       for node in _import_nodes(path)
