@@ -4,7 +4,6 @@ Each cell of the tables is one command, which goes on with an unfinished run:
 
     uv run benchmarks/memory.py learn --task=recall_100 --core=lru
     uv run benchmarks/memory.py cut --task=copying --core=rpth
-    uv run benchmarks/memory.py label --task=recall_100 --core=lru
     uv run benchmarks/memory.py speed --core=lru --length=1024
 
 `all` does every cell of the comparison that is missing, `table` prints what
@@ -19,11 +18,6 @@ run once all seeds have a score. A cell's score is that of the last tenth.
 `cut` plays on with what `learn` has trained, without learning, and with the
 slow core of a hierarchy as it was, ticking at each step, only at the first step
 of an episode, or with all its parameters zero.
-
-`label` trains the same networks with the right answers to whole episodes of
-recall, 32 at a time, as a bound on what an agent could learn: if this fails,
-neither exploration nor truncation is what fails first. Scores are the shares of
-right answers.
 
 `speed` times acting, and the gradient of an unroll of four sequences, in pairs
 with an LSTM: the two are called in turn. Memory is what XLA allocates for it.
@@ -48,13 +42,11 @@ import common
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from matplotlib import pyplot as plt
 
 import ftwax
 from ftwax import networks, types
 from ftwax.agents import ftw, ppo
-from ftwax.agents.actor_critic import normalization
 from ftwax.environments import (
   copying,
   functional,
@@ -100,9 +92,6 @@ _CHOSEN = ('copying', 'recall_by_key', 't_maze_100')
 
 # Lengths of unrolls that `all` times.
 _LENGTHS = (20, 128, 1024)
-
-# Sequences of an update in `label`.
-_BATCH_SIZE = 32
 
 # Sequences of an update in `speed`.
 _NUM_SEQUENCES = 4
@@ -423,96 +412,6 @@ def _do_parts(
       break
 
 
-def _play(
-  environment: functional.FunctionalEnvironment, length: int, key: types.Key
-) -> tuple[types.NetworkInput, types.Array]:
-  """Plays an episode of recall at random, and returns its answer."""
-  reset_key, action_key = jax.random.split(key)
-  state, first = environment.reset(reset_key)
-  answer = state.goal if hasattr(state, 'goal') else state.context[state.query]
-  num_actions = environment.spec.actions.num_values
-  actions = jax.random.randint(action_key, (length - 1,), 0, num_actions)
-
-  def step(state: Any, action: types.Array) -> tuple[Any, Any]:
-    state, timestep = environment.step(state, action)
-    return state, timestep.observation
-
-  _, rest = jax.lax.scan(step, state, actions)
-  inputs = types.NetworkInput(
-    jnp.concatenate([first.observation[None], rest]),
-    jnp.append(types.NO_ACTION, actions),
-    jnp.zeros(length),
-  )
-  return inputs, answer
-
-
-def _normalize(inputs: types.NetworkInput) -> types.NetworkInput:
-  """Normalizes observations [T, B, ...] by the statistics of this batch."""
-  moments = [
-    {'': moment(inputs.observation, (0, 1))} for moment in (jnp.mean, jnp.var)
-  ]
-  statistics = normalization.ObservationStatistics(jnp.zeros(()), *moments)
-  observation = normalization.normalize(statistics, inputs.observation)
-  return inputs._replace(observation=observation)
-
-
-def label(args: argparse.Namespace) -> None:
-  """Trains a core on the answers of a recall task, from where it was left."""
-  task, cell = _TASKS[args.task], _Cell(args, 'label')
-  environment = task.make()
-  config = _with_core(
-    _make_config(args), args.core, args.units, environment.spec
-  )
-  network = config.make_network(environment.spec)
-  values = config.sample_hyperparameters(jax.random.PRNGKey(0))
-  optimizer = optax.chain(
-    optax.clip_by_global_norm(config.max_gradient_norm),
-    optax.adam(config.learning_rate),
-  )
-  start = jnp.zeros((task.length, _BATCH_SIZE), bool).at[0].set(True)
-  play = functools.partial(_play, environment, task.length)
-  num_updates = args.num_steps // (_NUM_PARTS * task.length * _BATCH_SIZE)
-
-  def loss(params: Any, key: types.Key) -> tuple[types.Array, types.Array]:
-    keys = jax.random.split(key, _BATCH_SIZE)
-    inputs, answers = jax.vmap(play, out_axes=(1, 0))(keys)
-    if config.normalize_observations:
-      inputs = _normalize(inputs)
-    state = network.initial_state(_BATCH_SIZE)
-    output, _ = network.unroll(params, values, None, inputs, start, state)
-    logits = output.logits[-1]
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, answers)
-    return jnp.mean(losses), jnp.mean(jnp.argmax(logits, axis=-1) == answers)
-
-  def update(state: Any, key: types.Key) -> tuple[Any, types.Array]:
-    params, opt_state = state
-    gradients, score = jax.grad(loss, has_aux=True)(params, key)
-    updates, opt_state = optimizer.update(gradients, opt_state)
-    return (optax.apply_updates(params, updates), opt_state), score
-
-  @jax.jit
-  @jax.vmap
-  def train(state: Any, key: types.Key) -> tuple[Any, types.Array]:
-    state, scores = jax.lax.scan(
-      update, state, jax.random.split(key, num_updates)
-    )
-    return state, jnp.mean(scores)
-
-  def go_on(state: Any, part: int) -> tuple[Any, int, Any]:
-    keys = [
-      jax.random.fold_in(jax.random.PRNGKey(seed), part)
-      for seed in range(args.num_seeds)
-    ]
-    state, scores = train(state, jnp.stack(keys))
-    return state, num_updates * task.length * _BATCH_SIZE, scores
-
-  params = jax.vmap(network.init)(
-    jax.vmap(jax.random.PRNGKey)(np.arange(args.num_seeds))
-  )
-  state, curve = cell.load((params, jax.vmap(optimizer.init)(params)))
-  _do_parts(cell, args.stop_at, go_on, state, curve)
-
-
 class _Calls(NamedTuple):
   """Calls of a core.
 
@@ -780,7 +679,6 @@ def _print_markdown(
 _COMMANDS = {
   'learn': learn,
   'cut': cut,
-  'label': label,
   'speed': speed,
   'all': do_all,
   'table': table,

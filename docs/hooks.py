@@ -7,12 +7,16 @@ Three things in a page are replaced when it is built:
 - equations, fenced as `math` or inline as GitHub has them, by MathML, which
   browsers render without a script.
 
+`search_words.yml` has what users of other libraries call the subject of a page.
+These words are in the search index, and not on the page.
+
 Pages with a notebook beside them show its outputs and link to it. The page
 `play/index.html` gets the shipped population and the script that draws games.
 """
 
 import dataclasses
 import functools
+import html
 import inspect
 import math
 import pathlib
@@ -22,6 +26,7 @@ from typing import Any
 
 import griffe
 import nbconvert
+import yaml
 from latex2mathml import converter
 
 from ftwax import hyperparameters, parts
@@ -55,9 +60,26 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown,
   )
   # Markdown takes a line that begins with `<math` for a block of its own.
-  return _MATH_SPAN.sub(
+  markdown = _MATH_SPAN.sub(
     lambda match: f'<span>{_to_mathml(match[1], "inline")}</span>', markdown
   )
+  return _with_search_words(markdown, _search_words().get(page.file.src_uri))
+
+
+@functools.cache
+def _search_words() -> dict[str, str]:
+  """Returns the words of each page that has some."""
+  path = pathlib.Path(__file__).with_name('search_words.yml')
+  words: dict[str, str] = yaml.safe_load(path.read_text('utf-8'))
+  return words
+
+
+def _with_search_words(markdown: str, words: str | None) -> str:
+  """Adds words below the title that the search finds and nobody sees."""
+  if not words:
+    return markdown
+  title, _, rest = markdown.lstrip().partition('\n')
+  return f'{title}\n\n<p hidden>{html.escape(words)}</p>\n{rest}'
 
 
 def on_post_build(config: Any, **_: Any) -> None:
@@ -134,21 +156,21 @@ def _describe_path(config: Any, path: str) -> str:
 
 
 def _describe(cls: type) -> dict[str, str]:
-  """Returns what the docstrings of a class and its bases tell of fields."""
-  told: dict[str, str] = {}
+  """Returns what the docstrings of a class and its bases say of fields."""
+  texts: dict[str, str] = {}
   for base in reversed(cls.__mro__):
     section = _ATTRIBUTES.search(inspect.cleandoc(base.__doc__ or ''))
     if section:
-      told |= {
+      texts |= {
         name: ' '.join(text.split())
         for name, text in _ATTRIBUTE.findall(section[1])
       }
-  return told
+  return texts
 
 
-def _table(rows: list[tuple[str, str]], told: dict[str, str]) -> str:
+def _table(rows: list[tuple[str, str]], texts: dict[str, str]) -> str:
   lines = ['| name | default | what it is |', '| --- | --- | --- |']
   for name, value in rows:
-    text = told.get(name, '').replace('|', '\\|')
+    text = texts.get(name, '').replace('|', '\\|')
     lines.append(f'| `{name}` | {value} | {text} |')
   return '\n'.join(lines)

@@ -67,7 +67,7 @@ SHARED = {
 }
 
 # The rooms that each room may import, itself and the shared files aside. The
-# table in docs/architecture.md says the same.
+# table in docs/internals.md says the same.
 MAY_IMPORT = {
   **{f'{name}.py': set() for name in sorted(SHARED)},
   'compatibility.py': set(),
@@ -207,8 +207,10 @@ def test_modules_are_imported_not_names():
           assert module.exists() or package.exists(), f'{path}: {alias.name}'
 
 
-def test_benchmarks_use_what_the_library_has():
-  for path in (ROOT / 'benchmarks').rglob('*.py'):
+def test_the_laboratory_uses_what_the_library_has():
+  for path in (
+    *(ROOT / 'benchmarks').rglob('*.py'), *(ROOT / 'research').rglob('*.py')
+  ):  # fmt: skip
     modules = {
       alias.asname or alias.name: f'{node.module}.{alias.name}'
       for node in _import_nodes(path)

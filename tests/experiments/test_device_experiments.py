@@ -40,7 +40,7 @@ def test_repeat_copy_runs(tmp_path):
   ]
   result = commands.run([*arguments, '--seeds=1'], tmp_path)
   assert result.returncode == 0, result.stderr
-  assert re.search(r'exact +\d', result.stdout)
+  assert re.search(r'exact update 20: \d', result.stdout)
   names = {path.name for path in tmp_path.iterdir()}
   assert {'exact_0.png', 'losses.json'} <= names
 

@@ -205,7 +205,7 @@ def test_the_page_of_the_site_is_played_by_keys(page, tmp_path):
 # Without the API, which documents modules that need Python 3.10.
 _SITE = f"""INHERIT: {ROOT}/mkdocs.yml
 docs_dir: {ROOT}/docs
-exclude_docs: "*.py\\n/api/\\n"
+exclude_docs: "*.py\\n*.yml\\n/api/\\n"
 hooks: [{ROOT}/docs/hooks.py]
 nav: null
 """
@@ -388,7 +388,7 @@ def test_a_run_is_watched_while_it_trains(page, tmp_path):
     [
       sys.executable, '-m', 'ftwax', 'train', 'catch', '--watch',
       '--runtime=device', '--max_num_actor_steps=100_000_000',
-      '--eval_every=0', '--num_environments=2', '--set=agent.hidden_size=4',
+      '--eval_every=0', '--num_environments=2', '--set=agent.core.hidden_size=4',
       '--set=agent.core=feed_forward', f'--run_dir={tmp_path / "run"}',
     ],
     stdout=subprocess.PIPE,

@@ -1,12 +1,12 @@
-"""What `docs/coming_from.md` says of behaviour is tried here.
+"""What `equivalents/` says of behaviour is tried here.
 
-A test quotes the sentences that it tries, which must stand on the page.
+A test quotes the sentences that it tries, which must stand on one of its pages.
 """
 
 import functools
 
 import chex
-import coming_from
+import equivalents
 import fakes
 import gymnasium
 import haiku as hk
@@ -51,7 +51,7 @@ def _steps(values):
   }
 
 
-@coming_from.says(
+@equivalents.says(
   'leaves start as the identity (0, inf, -inf)',
   'of repeated indices the last counts',
   '-1 skips an entry; other indices out of range raise outside of `jit` and'
@@ -82,7 +82,7 @@ def test_leaves_of_segment_trees():
     tree_lib.init(tree_lib.SUM, 0)
 
 
-@coming_from.says(
+@equivalents.says(
   'a threshold equal to the sum gives the last non-zero leaf; one above it'
   ' raises outside of `jit` and does the same within'
 )
@@ -99,7 +99,7 @@ def test_thresholds_of_segment_trees():
   assert (index[0], leaf[0]) == (1, 2.0)
 
 
-@coming_from.says(
+@equivalents.says(
   'a full ring overwrites its oldest steps',
   'dtypes and shapes must match the spec; nothing is broadcast or cast, other'
   ' than 64 bits to 32',
@@ -138,7 +138,7 @@ def test_steps_and_samples_of_a_replay():
   assert not np.any(plain.gather_all(plain.init()).is_valid)
 
 
-@coming_from.says(
+@equivalents.says(
   'raises priorities to the power `priority_exponent`',
   'Outdated positions are skipped, even if all are; positions not yet written,'
   ' and priorities that are negative, infinite or NaN, are errors; of repeated'
@@ -181,7 +181,7 @@ def test_priorities_of_a_replay():
   assert replay.gather_all(added).data['reward'][-1, 0] == 109
 
 
-@coming_from.says(
+@equivalents.says(
   'P(not zero) = 1 / skew for any skew of at least 1, integer or not',
 )
 def test_rewards_are_balanced_by_any_skew():
@@ -196,7 +196,7 @@ def test_rewards_are_balanced_by_any_skew():
   np.testing.assert_allclose(share, 0.4, rtol=1e-6)
 
 
-@coming_from.says(
+@equivalents.says(
   '`FTWConfig.replace` is short for the second',
   'a constant never changes; there a number is perturbed like any other',
   'a range is `LogUniform(low, high)`, whose bounds must be positive; a number'
@@ -228,7 +228,7 @@ def test_hyperparameters():
     assert found[0] < 0.0 < found[1]
 
 
-@coming_from.says('a share of the first value, not a rate: 0.1 ends at a tenth')
+@equivalents.says('a share of the first value, not a rate: 0.1 ends at a tenth')
 def test_the_learning_rate_has_an_end():
   config = a2c.A2CConfig(
     learning_rate=1.0, learning_rate_decay_steps=100.0, decayed_to=0.1
@@ -298,12 +298,12 @@ VECTOR = fakes.make_vector_spec()
   ],
 )
 def test_what_is_an_error(sentence, make, message):
-  assert sentence in coming_from.read(), sentence
+  assert sentence in equivalents.read(), sentence
   with pytest.raises((TypeError, ValueError), match=message):
     make()
 
 
-@coming_from.says(
+@equivalents.says(
   'a function from the number of an episode to the `options` of its `reset`'
 )
 def test_options_of_episodes():
@@ -328,7 +328,7 @@ def test_options_of_episodes():
   assert seen == [{'level': 0}, {'level': 0}, {'level': 1}]
 
 
-@coming_from.says(
+@equivalents.says(
   'images with other finite bounds are scaled by these to [0, 1]'
 )
 def test_images_are_scaled_by_their_bounds():
@@ -337,7 +337,7 @@ def test_images_are_scaled_by_their_bounds():
   np.testing.assert_allclose(found, 0.75)
 
 
-@coming_from.says(
+@equivalents.says(
   'writes a row for each of the first 1,000 episodes, then one a second, the'
   ' mean of its episodes; `train_period=0` of'
   ' `records.loggers.make_logger_factory` writes all'
@@ -356,7 +356,7 @@ def test_rows_of_episodes(tmp_path):
     assert sum(row.get('num_episodes', 1) for row in rows) == 1100
 
 
-@coming_from.says('`FastSaver(...)`: `max_to_keep` (5)')
+@equivalents.says('`FastSaver(...)`: `max_to_keep` (5)')
 def test_checkpoints_kept(tmp_path):
   with checkpoints.Checkpointer(tmp_path, max_to_keep=2) as checkpointer:
     for step in (1, 2, 3):

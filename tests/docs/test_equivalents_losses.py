@@ -1,7 +1,7 @@
-"""What `docs/coming_from.md` says of losses and networks is tried here."""
+"""What `equivalents/` says of losses and networks is tried here."""
 
-import coming_from
 import dm_env
+import equivalents
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -60,7 +60,7 @@ def _init_and_apply(function, *inputs, key=None):
   return params, module.apply(params, key, *inputs)
 
 
-@coming_from.says(
+@equivalents.says(
   'Terminations and truncations cut the recursions at the right places, and'
   ' steps between two episodes have no loss',
   'ends of episodes inside the rollout cut the recursion, and truncated ones'
@@ -80,7 +80,7 @@ def test_ends_of_episodes_in_returns():
   assert found[1] == 5.0 + 0.9 * 50.0 - 2.0 and found[2] == 0.0
 
 
-@coming_from.says(
+@equivalents.says(
   'its entropy is not negated, and the loss subtracts it',
   'of half the squared error: 0.5 here is 0.25 there',
 )
@@ -93,7 +93,7 @@ def test_parts_of_a_policy_loss():
   assert out.policy[2] == out.value[2] == out.entropy[2] == 0.0
 
 
-@coming_from.says('padding is masked: its losses are zero')
+@equivalents.says('padding is masked: its losses are zero')
 def test_padded_rollouts():
   padded = rollouts.pad(TRANSITIONS, 6)
   values = _values(a2c.A2CConfig())
@@ -105,7 +105,7 @@ def test_padded_rollouts():
     assert not np.any(getattr(long, name)[4:])
 
 
-@coming_from.says('half the squared error, optionally clipped')
+@equivalents.says('half the squared error, optionally clipped')
 def test_the_value_loss_of_ppo():
   options = {
     'gae_lambda': 1.0, 'clip_epsilon': 0.2, 'value_clip': jnp.inf
@@ -115,7 +115,7 @@ def test_the_value_loss_of_ppo():
   assert out.value[0] == 0.5 * np.float32(4.5) ** 2
 
 
-@coming_from.says(
+@equivalents.says(
   'classes are zero, negative, positive, in this order',
   'over all rows; there only the first',
 )
@@ -127,7 +127,7 @@ def test_classes_and_rows_of_reward_prediction():
   np.testing.assert_allclose(loss, np.log(3), rtol=1e-6)
 
 
-@coming_from.says(
+@equivalents.says(
   "n-step Q-learning of a cell's mean change; there the maximum change in one"
   ' step',
   'the mean of a cell, as in the paper; there its maximum',
@@ -139,7 +139,7 @@ def test_pixel_control_takes_the_mean_of_a_cell():
   np.testing.assert_allclose(found[0], [[1 / 16, 0.0], [0.0, 0.0]])
 
 
-@coming_from.says('a head on the features, for any grid')
+@equivalents.says('a head on the features, for any grid')
 def test_grids_of_pixel_control():
   for grid in ((1, 1), (3, 5)):
     head = hk.transform(
@@ -150,7 +150,7 @@ def test_grids_of_pixel_control():
     assert out.shape == (1, *grid, 2)
 
 
-@coming_from.says(
+@equivalents.says(
   'a branch for each part of the action; the initial policy is close to'
   ' uniform',
   'logits are not normalized: the policy can become arbitrarily deterministic,'
@@ -167,7 +167,7 @@ def test_the_initial_policy():
   )
 
 
-@coming_from.says(
+@equivalents.says(
   "tanh of the agent's own reward, in both; no action at the start of an"
   ' episode; there it is action 0',
   'a missing action is encoded as none, not as the first action',
@@ -186,7 +186,7 @@ def test_previous_actions_and_rewards_as_inputs():
   )
 
 
-@coming_from.says(
+@equivalents.says(
   'The layer-norm LSTM stores the raw cell and normalizes only its output',
   'the state is reset to zero where episodes begin',
 )
@@ -212,7 +212,7 @@ def test_states_of_lstms():
   np.testing.assert_array_equal(reset.cell, fresh.cell)
 
 
-@coming_from.says(
+@equivalents.says(
   'the learner draws what the actor drew, and without seeds there is none'
 )
 def test_noise_of_layers():
@@ -232,7 +232,7 @@ def test_noise_of_layers():
   assert np.all(apply(seeds) != apply(None))
 
 
-@coming_from.says('32 channels in all layers, no layer norm and no dropout')
+@equivalents.says('32 channels in all layers, no layer norm and no dropout')
 def test_layers_of_the_a3c_torso():
   torso = hk.transform(lambda x: entry_torsos.A3CTorso()(x))
   params = jax.eval_shape(torso.init, KEY, jnp.zeros((1, 42, 42, 3)))
@@ -241,7 +241,7 @@ def test_layers_of_the_a3c_torso():
   assert {name for leaf in params.values() for name in leaf} == {'w', 'b'}
 
 
-@coming_from.says('Strengths are 1 + softplus, as in the paper; softplus there')
+@equivalents.says('Strengths are 1 + softplus, as in the paper; softplus there')
 def test_strengths_of_memories():
   config = cores.Memory(num_slots=2, word_size=3, num_reads=1)
   size = interfaces.interface_size(config)
@@ -249,7 +249,7 @@ def test_strengths_of_memories():
   np.testing.assert_allclose(found.read_strengths, 1 + np.log(2), rtol=1e-6)
 
 
-@coming_from.says('Several slow cores tick in powers of one period')
+@equivalents.says('Several slow cores tick in powers of one period')
 def test_slow_cores_tick_in_powers_of_a_period():
   steps = jnp.arange(8)
   for level in range(3):
@@ -257,7 +257,7 @@ def test_slow_cores_tick_in_powers_of_a_period():
     assert np.flatnonzero(ticks).tolist() == list(range(0, 8, 2**level))
 
 
-@coming_from.says(
+@equivalents.says(
   'log-probabilities and entropies add up over parts',
   'greedy takes the mode, also for vectors: `distributions.mode`',
   'are densities of the action taken',
@@ -277,7 +277,7 @@ def test_parts_and_modes_of_actions():
   )
 
 
-@coming_from.says(
+@equivalents.says(
   'always an inner product, without a gradient, also for one event',
   'None is uniform in [-1, 1] for events, as in the paper, and 1 for a scalar'
   ' reward',
@@ -301,7 +301,7 @@ def test_internal_rewards():
   assert internal_rewards.sample(KEY, only, 1).tolist() == [1.0]
 
 
-@coming_from.says(
+@equivalents.says(
   'Changes each value with a probability of 5%, by 0.8 or 1.2, as in the paper',
   'int32, there a float',
 )
@@ -317,7 +317,7 @@ def test_perturbation():
   assert drawn.dtype == jnp.int32
 
 
-@coming_from.says(
+@equivalents.says(
   'inside the square root, in both',
   'infinity, not 0, means never',
   'Losses are sums over time and batch there and in `FTWConfig.paper`, and'
@@ -340,7 +340,7 @@ def test_optimizers_and_reductions():
   assert unreal.UNREALConfig().loss_reduction == 'mean'
 
 
-@coming_from.says(
+@equivalents.says(
   'bytes stay bytes until the network, which divides them by 255',
 )
 def test_bytes_are_divided_by_the_network():
