@@ -304,7 +304,8 @@ def _change_named(
 
 
 def _find(name: Any, key: str) -> Any:
-  part = registry.find(name)
+  kind = key.rpartition('.')[2]
+  part = registry.find(name) or registry.find(f'{kind}.{name}')
   if part is None:
     raise ValueError(
       f'{key} ({name!r:.80}) must be a registered name, and is none in ftwax'

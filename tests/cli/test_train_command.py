@@ -9,6 +9,7 @@ import pytest
 from ftwax.agents.actor_critic import tasks as tasks_lib
 from ftwax.cli import commands, launch, tasks
 from ftwax.networks import cores
+from ftwax.records import config_files
 from ftwax.runtime import prepare
 
 MY_FILE = own_experiment.make_text(
@@ -202,6 +203,14 @@ def test_tasks_and_networks_follow_the_changes():
   experiment = launch.find('catch', arguments).build()
   assert experiment.agent.core == cores.GRU()
   assert experiment.agent.tasks == (tasks_lib.ValueReplay(),)
+  sized = ['--set=agent.core=gru', '--set=agent.core.hidden_size=32']
+  for arguments in (sized, sized[::-1]):
+    assert launch.find('catch', arguments).build().agent.core == cores.GRU(32)
+  change = config_files.parse('agent.tasks.value_replay.cost=0.3')
+  changed = launch.change(experiment, change)
+  assert changed.agent.tasks == (tasks_lib.ValueReplay(cost=0.3),)
+  with pytest.raises(ValueError, match=r"replay is not among \['value_replay"):
+    launch.change(experiment, config_files.parse('agent.tasks.replay.cost=1'))
   assert experiment.seed == 0
 
 
