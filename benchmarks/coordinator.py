@@ -24,8 +24,9 @@ from ftwax.agents import impala
 from ftwax.environments import capture_the_flag
 from ftwax.population import population_config
 from ftwax.reporting import history
-from ftwax.runtime import distributed, evaluation, experiment, prepare
-from ftwax.runtime.distributed import learner, messages, queues, runner
+from ftwax.runtime import distributed, experiment, prepare
+from ftwax.runtime.device import compiled_arena, rollout
+from ftwax.runtime.distributed import learner, messages, runner
 
 _NUM_ACTORS = 2
 _GAME_LENGTH = 100
@@ -50,7 +51,7 @@ class _Actor:
 
   def __init__(self, parts: prepare.Prepared):
     """Starts without seats."""
-    self._spec = parts.spec
+    self._spec, self._seating = parts.spec, parts.seating
     self._random = np.random.default_rng(0)
 
   def play(
@@ -59,19 +60,25 @@ class _Actor:
     """Ends all games of a round."""
     del variables
     assert order.seats is not None
-    results = [
-      evaluation.GameResult(
-        place,
-        seats,
-        self._random.permutation(np.array([1.0, -1.0], np.float32)),
-        self._random.normal(size=(len(seats), self._spec.num_events)).astype(
-          np.float32
-        ),
-        _GAME_LENGTH,
-      )
-      for place, seats in enumerate(order.seats)
-    ]
-    return messages.Played(order.num_steps, results, True, True, None, {}), ()
+    # One step, with which all games end.
+    num_games = len(order.seats)
+    num_members = self._seating.num_members
+    rows = 1, num_members, self._seating.seats_per_member
+    ended = np.ones(rows, bool)
+    outcomes = np.array([1.0, -1.0], np.float32)
+    outcomes = self._random.permuted(
+      np.tile(outcomes, (1, num_games, 1)), axis=2
+    )
+    returns = self._random.normal(size=(*rows, self._spec.num_events))
+    episodes = rollout.Episodes(
+      ended,
+      ended,
+      returns.astype(np.float32),
+      np.full(rows, _GAME_LENGTH, np.int32),
+      compiled_arena.Results(np.ones((1, num_games), bool), outcomes),
+      (),
+    )
+    return messages.Played(order.num_steps, episodes, True, True, None, {}), ()
 
 
 class _Engine(distributed.InProcess):
@@ -94,7 +101,7 @@ class _Engine(distributed.InProcess):
       {
         name: (lambda: actor)
         if name.startswith('actor')
-        else (lambda: _Learner(parts, 1, 0, 1, queues.LocalQueue))
+        else (lambda: _Learner(parts, 1, 0, 1))
         for name in nodes
       }
     )

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax.agents import ftw, impala, ppo
+from ftwax.agents.actor_critic import learning
 from ftwax.environments import (
   capture_the_flag,
   catch,
@@ -73,7 +74,7 @@ def make_loop(agent, config, game, num_members, num_games):
     config=population_config.PopulationConfig(
       num_members, exploits=num_members > 1
     ),
-    sizes=sizes.make_sizes(
+    sizes=sizes.Sizes(
       config.sequence_length,
       seats.seats_per_member,
       config.batch_size,
@@ -138,7 +139,7 @@ class Halves(Agent):
     self._member = jax.tree.map(lambda leaf: leaf[0], self.state.training)
     self._learn = jax.jit(
       functools.partial(
-        loop.learn,
+        learning.learn,
         made.learner,
         None,
         made.sizes.num_updates,

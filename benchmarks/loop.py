@@ -18,18 +18,14 @@ import common
 import gymnasium
 import jax
 import numpy as np
-import parts
 import python_catch
 
 import ftwax
+from ftwax import types
 from ftwax.agents import impala
-from ftwax.environments import (
-  game_vectors,
-  gymnasium_adapter,
-)
-from ftwax.population import seating
-from ftwax.runtime import experiment
-from ftwax.runtime.local import arena, game_loop, members
+from ftwax.environments import gymnasium_adapter
+from ftwax.runtime import experiment, prepare, sharding
+from ftwax.runtime.local import acting, arena, learning
 
 _WARM_UP_UPDATES = 5
 _NUM_ENVIRONMENTS = (1, 8, 32)
@@ -50,7 +46,7 @@ _RIVALS = {
     'flax==0.10.7',
   ),
 }
-_PARTS = ('environment', 'act', 'adder', 'sample', 'update', 'variables')
+_PARTS = ('environment', 'act', 'update')
 
 
 def make_cart_pole(seed):
@@ -59,114 +55,111 @@ def make_cart_pole(seed):
   return gymnasium_adapter.GymnasiumEnvironment(made, seed)
 
 
-def make_arena(num_environments, make=python_catch.Catch):
-  """Makes an arena of validated catch, as in the local runtime."""
-  made = game_vectors.make_games(make, range(num_environments), 'test')
-  made_seating = seating.make_seating(made.spec.teams, 1, num_environments)
-  return arena.Arena(made, made_seating, (), jax.random.PRNGKey(0))
+class Loop:
+  """The iteration of a local run, without its records.
 
+  Attributes:
+    clock: seconds of its parts.
+    returns: those of the last hundred episodes.
+  """
 
-def time_parts(agent, environment):
-  """Makes the agent's clock count the time of every part of the loop."""
-  wrap = agent.clock.wrap
-  wrap(environment, 'step', 'environment')
-  wrap(agent.actor, 'select_action', 'act_and_add')
-  wrap(agent.actor, 'update', 'variables')
-  wrap(agent.adder, 'add_timestep', 'adder')
-  wrap(agent.adder, 'add_choice', 'add_choice')
-  step = agent.learner.step
+  def __init__(self, make, num_environments, **options):
+    """Makes games, actors and learner."""
+    config = impala.IMPALAConfig.atari_paper(**options)
+    made = experiment.ExperimentConfig(
+      agent=config,
+      environment=make,
+      num_environments=num_environments,
+      max_num_actor_steps=10**9,
+    )
+    self._parts = prepare.prepare(made)
+    self._rows = max(num_environments, config.batch_size)
+    self._batch_size = config.batch_size
+    seeds = range(num_environments)
+    self.games = arena.Arena(
+      self._parts.make_games(seeds, 'test'), self._parts.seating
+    )
+    self.actors = acting.Actors(self._parts.policy, self.games)
+    seats = np.zeros((num_environments, 1), np.int32)
+    self.actors.begin(jax.random.PRNGKey(0), seats)
+    mesh = sharding.make_mesh(None)
+    self.learner = learning.Learner(self._parts, 1, mesh, None)
+    self.members = self.learner.init(jax.random.PRNGKey(0))
+    self.num_updates = 0
+    self.clock = common.Clock()
+    self.returns = collections.deque(maxlen=100)
 
-  def step_and_wait():  # Else waiting counts elsewhere.
-    step()
-    jax.block_until_ready(agent.learner.state)
+  def iterate(self):
+    """Acts and learns; returns the number of actions."""
+    arrays = acting.make_arrays(self._parts.replays.template, 1, self._rows)
+    variables = acting.put(types.actor_variables(self.members))
+    num_steps = 0
+    for into in acting.batches(arrays, self.games.num_environments):
+      for _ in self.actors.rollout(variables, into):
+        pass
+      num_steps += self.actors.num_steps
+    self.note_returns(arrays.timestep)
+    self.learner.insert(arrays, self.num_updates)
+    while self.learner.num_queued >= self._batch_size:
+      self.update()
+    return num_steps
 
-  agent.learner.step = step_and_wait
-  wrap(agent.learner, 'step', 'learner')
+  def note_returns(self, timestep):
+    """Keeps the rewards at the ends of episodes: catch pays there alone."""
+    ends = timestep.step_type[1:] == types.LAST
+    self.returns.extend(timestep.reward[1:][ends])
 
+  def update(self):
+    """Does an update and waits for it, else waiting counts elsewhere."""
+    self.members, _, _ = self.learner.update(self.members)
+    jax.block_until_ready(self.members)
+    self.num_updates += 1
 
-def shares(seconds, total):
-  """Returns the share of each part, by name."""
-  seconds = dict(seconds)
-  seconds['act'] = seconds['act_and_add'] - seconds['add_choice']
-  seconds['adder'] += seconds['add_choice']
-  seconds['update'] = seconds['learner'] - seconds['sample']
-  return {part: seconds[part] / total for part in _PARTS}
+  def time_parts(self):
+    """Makes the clock count the time of every part."""
+    self.clock.wrap(self.games, 'step', 'environment')
+    self.clock.wrap(self.actors, '_act', 'act')
+    self.clock.wrap(self, 'update', 'update')
 
 
 def run(seconds, num_environments):
   """Acts and learns for `seconds`; returns steps/s, shares and mean return."""
-  environment = make_arena(num_environments)
-  config = impala.IMPALAConfig.atari_paper(batch_size=16)
-  agent = parts.Agent(environment.spec.environment, config, num_environments)
-  time_parts(agent, environment)
-  made = experiment.ExperimentConfig(
-    agent=config,
-    environment=python_catch.Catch,
-    max_num_actor_steps=10**9,
-  )
-  seats = np.zeros((num_environments, 1), np.int32)
-  loop = game_loop.play_rounds(
-    environment,
-    members.Actors([agent.actor], [agent.adder]),
-    lambda: (seats, ()),
-    made,
-  )
-  returns = collections.deque(maxlen=100)
-  num_steps = num_updates = 0
-  start = None
-  for tick in loop:
-    num_steps += tick.num_steps
-    returns.extend(result.returns.sum() for result in tick.results)
-    while num_updates < agent.adder.num_items // config.batch_size:
-      agent.learner.step()
-      num_updates += 1
-    if start is None:
-      if num_updates >= _WARM_UP_UPDATES:
-        start, num_steps = time.perf_counter(), 0
-        agent.clock.seconds.clear()
-    elif time.perf_counter() - start > seconds:
-      break
+  loop = Loop(python_catch.Catch, num_environments, batch_size=16)
+  loop.time_parts()
+  while loop.num_updates < _WARM_UP_UPDATES:
+    loop.iterate()
+  loop.clock.seconds.clear()
+  start, num_steps = time.perf_counter(), 0
+  while time.perf_counter() - start < seconds:
+    num_steps += loop.iterate()
   elapsed = time.perf_counter() - start
-  agent.close()
-  return (
-    num_steps / elapsed,
-    shares(agent.clock.seconds, elapsed),
-    float(np.mean(returns)),
-  )
+  shares = {part: loop.clock.seconds[part] / elapsed for part in _PARTS}
+  return num_steps / elapsed, shares, float(np.mean(loop.returns))
 
 
-def count_calls(num_ticks=400, num_environments=8):
+def count_calls(num_iterations=20, num_environments=8):
   """Returns the calls of functions of ours in a step of eight CartPoles."""
-  environment = make_arena(num_environments, make_cart_pole)
-  config = impala.IMPALAConfig(hidden_size=32, batch_size=num_environments)
-  agent = parts.Agent(environment.spec.environment, config, num_environments)
-  made = experiment.ExperimentConfig(
-    agent=config, environment=make_cart_pole, max_num_actor_steps=10**9
-  )
-  loop = game_loop.play_rounds(
-    environment,
-    members.Actors([agent.actor], [agent.adder]),
-    lambda: (np.zeros((num_environments, 1), np.int32), ()),
-    made,
+  loop = Loop(
+    make_cart_pole,
+    num_environments,
+    hidden_size=32,
+    batch_size=num_environments,
   )
   room = os.path.dirname(ftwax.__file__)
-  num_calls = num_updates = 0
+  num_calls = 0
 
   def count(frame, event, argument):
     del argument
     nonlocal num_calls
     num_calls += event == 'call' and frame.f_code.co_filename.startswith(room)
 
-  for tick in range(num_ticks + 60):
-    if tick >= 60:  # After compilation.
-      sys.setprofile(count)
-    next(loop)
-    sys.setprofile(None)
-    while num_updates < agent.adder.num_items // config.batch_size:
-      agent.learner.step()
-      num_updates += 1
-  agent.close()
-  return num_calls / num_ticks
+  for _ in range(3):  # They compile.
+    loop.iterate()
+  sys.setprofile(count)
+  for _ in range(num_iterations):
+    loop.iterate()
+  sys.setprofile(None)
+  return num_calls / num_iterations / impala.IMPALAConfig.sequence_length
 
 
 def print_ratios(ours, rivals):

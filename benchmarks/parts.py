@@ -1,10 +1,8 @@
 """Builds the parts of an agent in an environment, to be measured apart."""
 
-import collections
-import time
-from collections.abc import Iterator
 from typing import Any
 
+import common
 import dm_env
 import jax
 import numpy as np
@@ -14,33 +12,6 @@ from ftwax import types
 from ftwax.agents import acme
 from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.replay.reverb import servers
-
-
-class Clock:
-  """Sums the seconds spent in each part of a program."""
-
-  def __init__(self):
-    self.seconds: collections.Counter = collections.Counter()
-
-  def wrap(self, owner: Any, method: str, part: str) -> None:
-    """Counts the time of each `owner.method` call as part of `part`."""
-    inner = getattr(owner, method)
-
-    def timed(*args, **kwargs):
-      before = time.perf_counter()
-      result = inner(*args, **kwargs)
-      self.seconds[part] += time.perf_counter() - before
-      return result
-
-    setattr(owner, method, timed)
-
-  def iterate(self, iterator: Iterator[Any], part: str) -> Iterator[Any]:
-    """Yields from `iterator`; counts the time spent waiting as `part`."""
-    while True:
-      before = time.perf_counter()
-      item = next(iterator)
-      self.seconds[part] += time.perf_counter() - before
-      yield item
 
 
 class Agent:
@@ -53,7 +24,7 @@ class Agent:
     num_environments: int,
   ):
     """Makes the parts; `clock` counts the learner's waiting as `sample`."""
-    self.clock = Clock()
+    self.clock = common.Clock()
     network = config.make_network(spec)
     builder = acme.Builder(config, num_environments)
     policy = builder.make_policy(network, spec)

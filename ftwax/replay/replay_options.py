@@ -8,21 +8,6 @@ from ftwax.replay import trajectories
 KINDS = REVERB, FUNCTIONAL = 'reverb', 'functional'
 
 
-class ServerOptions(NamedTuple):
-  """Options of a Reverb server's port.
-
-  Attributes:
-    port: port of the server; None picks a free one.
-    expose: whether other machines may reach it.
-  """
-
-  port: int | None = None
-  expose: bool = False
-
-
-LOOPBACK = ServerOptions()
-
-
 class ReplayOptions(NamedTuple):
   """Options of the tables other than the queue.
 
