@@ -92,11 +92,13 @@ class Part(types.Config):
   """Base of parts; a subclass is a frozen dataclass.
 
   Attributes:
+    name: name of the part where several stand together, such as tasks.
     prefix: begins the names of the part's hyperparameters in the training
       state, where those of all parts stand together.
     is_nested: whether messages about its fields name its class.
   """
 
+  name: ClassVar[str] = ''
   prefix: ClassVar[str] = ''
   is_nested: ClassVar[bool] = True
 

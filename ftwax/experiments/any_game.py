@@ -40,6 +40,7 @@ from ftwax.population import players, population_config, seating, selection
 from ftwax.records import loggers
 from ftwax.runtime import runs
 from ftwax.runtime.local import arena as arena_lib
+from ftwax.runtime.local import evaluations
 
 # The team of each agent of the particle environments.
 _TEAMS = {
@@ -247,14 +248,15 @@ def play_randomly(
     games,
     seating.Seating(0, spec.teams, seats),
     [players.uniform(spec.environment.actions)],
-    jax.random.PRNGKey(0),
   )
+  nothing = trees.zeros_like_spec(spec.environment.actions, (0,))
   with contextlib.closing(arena):
-    arena.seat(seats)
+    arena.seat(jax.random.PRNGKey(0), seats)
     arena.reset()
-    while not arena.all_played:
-      arena.step(trees.zeros_like_spec(spec.environment.actions, (0,)))
-  firsts = {result.place: result for result in reversed(arena.take_results())}
+    results = evaluations.play(
+      arena, lambda: arena.step(nothing), seats, 1, 'random'
+    )
+  firsts = {result.place: result for result in reversed(results)}
   returns = [result.returns.sum(axis=-1) for result in firsts.values()]
   return np.mean(returns, axis=0), spec.roles or (0,) * spec.num_players
 

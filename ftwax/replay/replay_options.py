@@ -62,21 +62,6 @@ class Queue(parts.Part):
   timeout_s: float = parts.option(60.0, above=0)
 
 
-class ServerOptions(NamedTuple):
-  """Options of a Reverb server's port.
-
-  Attributes:
-    port: port of the server; None picks a free one.
-    expose: whether other machines may reach it.
-  """
-
-  port: int | None = None
-  expose: bool = False
-
-
-LOOPBACK = ServerOptions()
-
-
 class ReplayOptions(NamedTuple):
   """Options of the tables other than the queue.
 

@@ -11,10 +11,9 @@ import random_batches
 
 from ftwax import types
 from ftwax.agents import a2c
-from ftwax.agents.actor_critic import acting, batches, replays
+from ftwax.agents.actor_critic import acting, batches, learning, replays
 from ftwax.replay import auxiliary_replay, replay_options
 from ftwax.replay.functional import segment_tree
-from ftwax.runtime.device import loop
 
 CONFIG = a2c.A2CConfig(
   **fakes.SMALL_NETWORK,
@@ -142,7 +141,7 @@ def test_updates_on_the_device_keep_priorities():
   replay = replays.Replays(config, SPEC, actor).make_auxiliary(4)
   state = core.init(jax.random.PRNGKey(0))
   rollouts = jax.tree.map(lambda x: x[None], _make_batch(network).trajectory)
-  learn = jax.jit(functools.partial(loop.learn, core, replay, 1))
+  learn = jax.jit(functools.partial(learning.learn, core, replay, 1))
   _, replay_state, (metrics, _) = learn(
     state, replay.init(jax.random.PRNGKey(1)), rollouts
   )

@@ -123,7 +123,7 @@ def _count_operations(devices):
     ),
     replay=None,
     config=population_config.PopulationConfig(1, exploits=False),
-    sizes=sizes.make_sizes(5, 8, config.batch_size),
+    sizes=sizes.Sizes(5, 8, config.batch_size),
   )
   state = jax.device_put(
     jax.jit(made.init)(jax.random.PRNGKey(0)), placement.of_loop(mesh, 1)

@@ -117,7 +117,6 @@ def test_the_runtime_is_chosen_and_told(capsys, tmp_path):
   for options, reason in (
     ({'replay': 'functional'}, 'since replay is set.'),
     ({'environment_processes': 2}, 'since environment_processes is set.'),
-    ({'num_environments': 3}, 'num_environments.* must divide batch_size'),
   ):
     told = _choice(capsys, in_jax.replace(**options))
     assert re.match(f'Runtime: local, .*{reason}', told), told

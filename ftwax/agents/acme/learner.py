@@ -15,9 +15,9 @@ from ftwax import compilation, parts, types
 from ftwax.agents.acme import interfaces
 from ftwax.agents.acme import variables as variables_lib
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import faults, images, tasks
+from ftwax.agents.actor_critic import faults, images
 from ftwax.records import loggers
-from ftwax.replay import auxiliary_replay, samples
+from ftwax.replay import samples
 
 if TYPE_CHECKING:
   from acme.utils import counting
@@ -90,9 +90,6 @@ class Learner(interfaces.Learner):
       int(np.max(self._state.skipped_in_a_row)), self._max_skipped_updates
     )
     self._state, metrics = self._update(self._state, sample.batch)
-    metrics = dict(metrics)
-    if sample.set_priorities is not None:
-      sample.set_priorities(metrics.pop(auxiliary_replay.PRIORITIES))
     counts = self._counter.increment(steps=1) if self._counter else {}
     self._logger.write(
       {
@@ -186,7 +183,6 @@ def make_learner(
   dataset: Iterator[samples.ReplaySample],
   logger_fn: loggers.LoggerFactory,
   environment_spec: types.EnvironmentSpec,
-  core: types.LearnerCore | None = None,
   counter: counting.Counter | None = None,
 ) -> Learner:
   """Makes a learner that logs under the labels `learner` and `images`.
@@ -198,23 +194,15 @@ def make_learner(
     dataset: yields batches.
     logger_fn: makes the logger of a label.
     environment_spec: specs of the environments.
-    core: the learner's functions, placed on devices; by default they run where
-      their arguments are.
     counter: see `Learner`.
   """
-  image_writer = None
-  control = config.find_task(tasks.PixelControl)
-  if control is not None and control.image_period:
-    image_writer = images.ImageWriter(
-      network, control, logger_fn('images', 'learner_steps', None)
-    )
   return Learner(
-    core or config.make_learner_core(network, environment_spec),
+    config.make_learner_core(network, environment_spec),
     key,
     dataset,
     logger_fn('learner', 'learner_steps', None),
     config.max_skipped_updates,
-    image_writer,
+    images.make_writer(config.tasks, network, logger_fn),
     config.bounds,
     counter,
   )

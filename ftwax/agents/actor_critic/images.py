@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ftwax import types
-from ftwax.agents.actor_critic import acting, batches, tasks
+from ftwax.agents.actor_critic import acting, auxiliary, batches, tasks
 from ftwax.losses import pixel_control
 from ftwax.networks import embeddings
 from ftwax.records import loggers
@@ -53,6 +53,19 @@ class ImageWriter:
       return
     seen = jax.device_get(self._look(state, batch))
     self._logger.write({**_to_images(seen), 'learner_steps': num_steps})
+
+
+def make_writer(
+  agent_tasks: auxiliary.Tasks,
+  network: types.RecurrentNetwork,
+  logger_fn: loggers.LoggerFactory,
+) -> ImageWriter | None:
+  """Returns a writer that logs as `images`; None if no task asks for images."""
+  for task in agent_tasks:
+    if isinstance(task, tasks.PixelControl) and task.image_period:
+      logger = logger_fn('images', 'learner_steps', None)
+      return ImageWriter(network, task, logger)
+  return None
 
 
 def _make_look(
