@@ -192,9 +192,8 @@ def test_previous_actions_and_rewards_as_inputs():
 )
 def test_states_of_lstms():
   state = recurrent_cores.LSTMState(jnp.zeros((1, 2)), jnp.array([[9.0, -9.0]]))
-  config = layer_norm_lstm.LayerNormLSTMConfig(core=cores.LSTM(2))
   _, (_, after) = _init_and_apply(
-    lambda x, s: layer_norm_lstm.LayerNormLSTM(config)(x, s),
+    lambda x, s: layer_norm_lstm.LayerNormLSTM(2)(x, s),
     jnp.zeros((1, 3)),
     state,
   )
@@ -320,23 +319,22 @@ def test_perturbation():
 @equivalents.says(
   'inside the square root, in both',
   'infinity, not 0, means never',
-  'Losses are sums over time and batch there and in `FTWConfig.paper`, and'
-  ' means with the defaults here',
-  'its discount, 0.9 there, is `FTWConfig.pixel_control_discount` (`0.9`)',
+  'Losses are sums over time and batch there and in `FTWConfig`, and means in'
+  ' the other agents',
+  'its discount, 0.9 there, is `PixelControl.discount` (`0.9`)',
 )
 def test_optimizers_and_reductions():
   config = impala.IMPALAConfig(
-    optimizer='rms_prop', rms_prop_epsilon=4.0, rms_prop_decay=0.0,
-    max_gradient_norm=100.0,
+    optimizer=optimization.RMSProp(4.0, decay=0.0), max_gradient_norm=100.0,
   )  # fmt: skip
-  made = optimization.make_optimizer(config, _values(config))
+  made = optimization.make_optimizer(config.optimizer, _values(config))
   gradient = jnp.array([1.0])
   update, _ = made.update(gradient, made.init(gradient))
   np.testing.assert_allclose(update, -1 / np.sqrt(1.0 + 4.0), rtol=1e-6)
-  never = optimization.decay(config, _values(config), jnp.int32(10**9))
+  never = optimization.decay(config.decay, _values(config), jnp.int32(10**9))
   assert never.learning_rate == _values(config).learning_rate
   assert ftw.FTWConfig().loss_reduction == 'sum'
-  assert ftw.FTWConfig().loss_reduction == 'mean'
+  assert ftw.small().loss_reduction == 'mean'
   assert unreal.UNREALConfig().loss_reduction == 'mean'
 
 

@@ -17,7 +17,7 @@ PAGE = ROOT / 'docs' / 'how_to' / 'metrics.md'
 
 # Stands for the part of a name that the task or the opponent gives.
 _WILD = re.compile(r'[A-Z]{2,}')
-_TASK = re.compile('^(latent_kl|pixel_control|reward_prediction)_')
+_TASK = re.compile('^(latent_kl|pixel_control|reward_prediction|value_replay)_')
 
 
 def _documented():
@@ -66,7 +66,7 @@ def test_columns_of_an_agent_are_on_the_page(tmp_path):
   config = ppo.PPOConfig(normalize_returns=True)
   run_dir = _run(tmp_path, config, 'CartPole-v1', 'local')
   logged = _logged(run_dir)
-  assert {'return_scale', 'wait_fraction', 'kl_old_new'} < logged
+  assert {'return_scale', 'sample_age_steps', 'kl_old_new'} < logged
   assert not _undocumented(logged)
 
 
