@@ -63,7 +63,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
   markdown = _MATH_SPAN.sub(
     lambda match: f'<span>{_to_mathml(match[1], "inline")}</span>', markdown
   )
-  return _with_search_words(markdown, _search_words().get(page.file.src_uri))
+  words = _search_words().get(page.file.src_uri)
+  if words:  # Before the reference, which has every word.
+    page.meta.setdefault('search', {'boost': 4})
+  return _with_search_words(markdown, words)
 
 
 @functools.cache

@@ -34,7 +34,7 @@ def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
 @pytest.mark.slow
 def test_repeat_copy_runs(tmp_path):
   arguments = [
-    '../research/repeat_copy.py',
+    'research/repeat_copy.py',
     '--updates=20',
     '--report_every=10',
   ]
