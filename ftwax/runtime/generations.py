@@ -33,7 +33,7 @@ class Evolution:
       directory: directory of the run.
     """
     self._parts = parts
-    self._reason = getattr(parts.select, '__name__', 'selection')
+    self._reason = getattr(parts.select, 'name', 'selection')
     self._path = directory / history.LINEAGE_FILE
     self._evolve: Callable[..., Any] = compilation.jit_unoptimized(parts.evolve)
 

@@ -207,12 +207,12 @@ def _check_select(
 ) -> None:
   """Raises a ValueError if ratings decide where nobody wins."""
   is_team = spec.num_players > 1 and max(spec.teams) == 0
-  decides = experiment.select is selection.win_probability
+  decides = isinstance(experiment.select, selection.WinProbability)
   if is_team and decides and experiment.population.exploits:
     raise ValueError(
       'select (win_probability) must judge by returns in a game of one team'
-      f' {spec.teams}, which nobody wins; choose selection.truncation or'
-      ' selection.t_test.'
+      f' {spec.teams}, which nobody wins; choose selection.Truncation() or'
+      ' selection.TTest().'
     )
 
 
