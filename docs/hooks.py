@@ -29,7 +29,7 @@ import nbconvert
 import yaml
 from latex2mathml import converter
 
-from ftwax import hyperparameters
+from ftwax import hyperparameters, parts
 from ftwax.agents import named
 
 _PUBLIC = re.compile(r'^::public (\S+)$', re.MULTILINE)
@@ -122,18 +122,18 @@ def _load_package() -> griffe.Module:
 def _defaults(agent_name: str) -> str:
   """Returns tables of the hyperparameters and the options of an agent."""
   config = named.AGENTS[agent_name]()
-  priors = [
-    (name, _format(prior)) for name, prior in config.priors._asdict().items()
-  ]
+  collected = parts.collect(config).values()
+  priors = [(one.path, _format(one.prior)) for one in collected]
   options = [
     (field.name, _format(getattr(config, field.name)))
     for field in dataclasses.fields(config)
-    if field.name not in config.priors._fields
+    if field.name not in parts.hyperparameters_of(type(config))
   ]
+  told = {one.path: _describe_path(config, one.path) for one in collected}
   return '\n\n'.join(
     [
       'Hyperparameters, which a population may change:',
-      _table(priors, _describe(type(config))),
+      _table(priors, told),
       'Options:',
       _table(options, _describe(type(config))),
     ]
@@ -149,6 +149,13 @@ def _format(value: Any) -> str:
   if isinstance(value, float) and math.isfinite(value):
     return f'`{value:g}`'
   return f'`{value!r}`'
+
+
+def _describe_path(config: Any, path: str) -> str:
+  """Returns what the docstring of the part that owns a field says of it."""
+  owner, _, name = path.rpartition('.')
+  part = parts.read(config, owner) if owner else config
+  return _describe(type(part)).get(name, '')
 
 
 def _describe(cls: type) -> dict[str, str]:

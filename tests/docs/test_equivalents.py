@@ -19,11 +19,11 @@ from dm_env import specs
 from ftwax import hyperparameters, internal_rewards
 from ftwax.agents import a2c, ftw, ppo, unreal
 from ftwax.agents.acme import learner as learner_lib
-from ftwax.agents.actor_critic import optimization
+from ftwax.agents.actor_critic import optimization, tasks
 from ftwax.environments import gymnasium_adapter
-from ftwax.networks import embeddings, torsos
+from ftwax.networks import embeddings, entry_torsos
 from ftwax.records import checkpoints, loggers
-from ftwax.replay import functional
+from ftwax.replay import functional, replay_options
 from ftwax.replay.functional import rebalancing
 from ftwax.replay.functional import segment_tree as tree_lib
 
@@ -231,14 +231,14 @@ def test_hyperparameters():
 @equivalents.says('a share of the first value, not a rate: 0.1 ends at a tenth')
 def test_the_learning_rate_has_an_end():
   config = a2c.A2CConfig(
-    learning_rate=1.0, learning_rate_decay_steps=100.0, decayed_to=0.1
+    learning_rate=1.0, decay=optimization.LinearDecay(100.0, to=0.1)
   )
   values = config.sample_hyperparameters(jax.random.PRNGKey(0))
   for steps, rate in ((0, 1.0), (50, 0.55), (100, 0.1), (200, 0.1)):
-    found = optimization.decay(config, values, jnp.int32(steps))
+    found = optimization.decay(config.decay, values, jnp.int32(steps))
     np.testing.assert_allclose(found.learning_rate, rate, rtol=1e-6)
-  with pytest.raises(ValueError, match=r'decayed_to \(2.0\) must be a share'):
-    config.replace(decayed_to=2.0)
+  with pytest.raises(ValueError, match=r'to \(2.0\) of LinearDecay must be'):
+    optimization.LinearDecay(to=2.0)
 
 
 IMAGE = fakes.make_image_spec()
@@ -250,17 +250,21 @@ VECTOR = fakes.make_vector_spec()
   [
     (
       'less than a batch is an error',
-      lambda: ftw.FTWConfig(max_queue_size=8, batch_size=16),
-      'max_queue_size',
+      lambda: ftw.FTWConfig(
+        queue=replay_options.Queue(max_size=8), batch_size=16
+      ),
+      'max_size',
     ),
     (
       'longer than `sequence_length` is an error',
-      lambda: ftw.FTWConfig(reward_prediction_length=9, sequence_length=4),
-      'reward_prediction_length',
+      lambda: ftw.FTWConfig(
+        tasks=(tasks.RewardPrediction(length=9),), sequence_length=4
+      ),
+      'length',
     ),
     (
       'together with value replay it is an error; there one is chosen silently',
-      lambda: unreal.UNREALConfig(use_off_policy=True, use_value_replay=True),
+      lambda: unreal.UNREALConfig(tasks=('off_policy', 'value_replay')),
       'value_replay',
     ),
     (
@@ -288,7 +292,7 @@ VECTOR = fakes.make_vector_spec()
     ),
     (
       'Frames smaller than 8x8 are an error',
-      lambda: hk.transform(lambda x: torsos.FTWTorso()(x)).init(
+      lambda: hk.transform(lambda x: entry_torsos.FTWTorso()(x)).init(
         jax.random.PRNGKey(0), jnp.zeros((1, 7, 8, 3))
       ),
       '8',

@@ -23,14 +23,15 @@ from ftwax.losses import (
 )
 from ftwax.networks import (
   auxiliary_heads,
+  cores,
   embeddings,
+  entry_torsos,
   heads,
   layer_norm_lstm,
   noise,
   noisy,
   recurrent_cores,
   rpth,
-  torsos,
 )
 from ftwax.networks.dnc import interfaces
 
@@ -191,9 +192,8 @@ def test_previous_actions_and_rewards_as_inputs():
 )
 def test_states_of_lstms():
   state = recurrent_cores.LSTMState(jnp.zeros((1, 2)), jnp.array([[9.0, -9.0]]))
-  config = layer_norm_lstm.LayerNormLSTMConfig(hidden_size=2)
   _, (_, after) = _init_and_apply(
-    lambda x, s: layer_norm_lstm.LayerNormLSTM(config)(x, s),
+    lambda x, s: layer_norm_lstm.LayerNormLSTM(2)(x, s),
     jnp.zeros((1, 3)),
     state,
   )
@@ -233,7 +233,7 @@ def test_noise_of_layers():
 
 @equivalents.says('32 channels in all layers, no layer norm and no dropout')
 def test_layers_of_the_a3c_torso():
-  torso = hk.transform(lambda x: torsos.A3CTorso()(x))
+  torso = hk.transform(lambda x: entry_torsos.A3CTorso()(x))
   params = jax.eval_shape(torso.init, KEY, jnp.zeros((1, 42, 42, 3)))
   kernels = [leaf['w'] for leaf in params.values() if leaf['w'].ndim == 4]
   assert len(kernels) == 4 and {kernel.shape[-1] for kernel in kernels} == {32}
@@ -242,7 +242,7 @@ def test_layers_of_the_a3c_torso():
 
 @equivalents.says('Strengths are 1 + softplus, as in the paper; softplus there')
 def test_strengths_of_memories():
-  config = interfaces.MemoryConfig(num_slots=2, word_size=3, num_reads=1)
+  config = cores.Memory(num_slots=2, word_size=3, num_reads=1)
   size = interfaces.interface_size(config)
   found = interfaces.parse_interface(config, jnp.zeros((1, size)))
   np.testing.assert_allclose(found.read_strengths, 1 + np.log(2), rtol=1e-6)
@@ -319,23 +319,22 @@ def test_perturbation():
 @equivalents.says(
   'inside the square root, in both',
   'infinity, not 0, means never',
-  'Losses are sums over time and batch there and in `FTWConfig.paper`, and'
-  ' means with the defaults here',
-  'its discount, 0.9 there, is `FTWConfig.pixel_control_discount` (`0.9`)',
+  'Losses are sums over time and batch there and in `FTWConfig`, and means in'
+  ' the other agents',
+  'its discount, 0.9 there, is `PixelControl.discount` (`0.9`)',
 )
 def test_optimizers_and_reductions():
   config = impala.IMPALAConfig(
-    optimizer='rms_prop', rms_prop_epsilon=4.0, rms_prop_decay=0.0,
-    max_gradient_norm=100.0,
+    optimizer=optimization.RMSProp(4.0, decay=0.0), max_gradient_norm=100.0,
   )  # fmt: skip
-  made = optimization.make_optimizer(config, _values(config))
+  made = optimization.make_optimizer(config.optimizer, _values(config))
   gradient = jnp.array([1.0])
   update, _ = made.update(gradient, made.init(gradient))
   np.testing.assert_allclose(update, -1 / np.sqrt(1.0 + 4.0), rtol=1e-6)
-  never = optimization.decay(config, _values(config), jnp.int32(10**9))
+  never = optimization.decay(config.decay, _values(config), jnp.int32(10**9))
   assert never.learning_rate == _values(config).learning_rate
-  assert ftw.FTWConfig.paper().loss_reduction == 'sum'
-  assert ftw.FTWConfig().loss_reduction == 'mean'
+  assert ftw.FTWConfig().loss_reduction == 'sum'
+  assert ftw.small().loss_reduction == 'mean'
   assert unreal.UNREALConfig().loss_reduction == 'mean'
 
 
@@ -346,7 +345,7 @@ def test_bytes_are_divided_by_the_network():
   spec = specs.BoundedArray((4, 4, 3), np.uint8, 0, 255)
   image = jnp.full((1, 4, 4, 3), 51, jnp.uint8)
   assert embeddings.scale_image(image, spec).dtype == jnp.uint8
-  torso = hk.transform(lambda x: torsos.FTWTorso()(x))
+  torso = hk.transform(lambda x: entry_torsos.FTWTorso()(x))
   big = jnp.full((1, 8, 8, 3), 51, jnp.uint8)
   params = torso.init(KEY, big)
   np.testing.assert_allclose(

@@ -17,7 +17,7 @@ PAGE = ROOT / 'docs' / 'how_to' / 'metrics.md'
 
 # Stands for the part of a name that the task or the opponent gives.
 _WILD = re.compile(r'[A-Z]{2,}')
-_TASK = re.compile('^(latent_kl|pixel_control|reward_prediction)_')
+_TASK = re.compile('^(latent_kl|pixel_control|reward_prediction|value_replay)_')
 
 
 def _documented():
@@ -66,14 +66,14 @@ def test_columns_of_an_agent_are_on_the_page(tmp_path):
   config = ppo.PPOConfig(normalize_returns=True)
   run_dir = _run(tmp_path, config, 'CartPole-v1', 'local')
   logged = _logged(run_dir)
-  assert {'return_scale', 'wait_fraction', 'kl_old_new'} < logged
+  assert {'return_scale', 'sample_age_steps', 'kl_old_new'} < logged
   assert not _undocumented(logged)
 
 
 def test_columns_of_auxiliary_tasks_are_on_the_page(monkeypatch):
   monkeypatch.syspath_prepend(str(ROOT / 'tests' / 'agents'))
   batches = importlib.import_module('ftw_batches')
-  config = batches.make_config(core='rpth', use_value_replay=True)
+  config = batches.make_config(tasks=(*batches.TASKS, 'value_replay'))
   network = config.make_network(batches.SPEC)
   core = config.make_learner_core(network, batches.SPEC)
   state = jax.eval_shape(core.init, jax.random.PRNGKey(0))

@@ -130,4 +130,4 @@ def test_the_main_job_has_games_for_memories():
 def test_updates_of_the_main_job_take_rollouts_of_all_seats(flags, batch_size):
   experiment = launch.find('capture_the_flag', flags).build()
   assert experiment.agent.batch_size == batch_size
-  assert experiment.agent.max_queue_size == 2 * batch_size
+  assert experiment.agent.queue.max_size == 2 * batch_size

@@ -429,7 +429,7 @@ def test_a_run_is_watched_while_it_trains(page, tmp_path):
     [
       sys.executable, '-m', 'ftwax', 'train', 'catch', '--watch',
       '--runtime=device', '--max_num_actor_steps=100_000_000',
-      '--eval_every=0', '--num_environments=2', '--set=agent.hidden_size=4',
+      '--eval_every=0', '--num_environments=2',
       '--set=agent.core=feed_forward', f'--run_dir={tmp_path / "run"}',
     ],
     stdout=subprocess.PIPE,

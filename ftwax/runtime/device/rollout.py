@@ -3,7 +3,7 @@
 Trajectories have the layout that the Reverb adder writes: `T + 1` consecutive
 timesteps that may span the ends of episodes; the last timestep is also the
 first of the next trajectory. Acting needs no gradients, so convolutions may
-stay inside this scan; see `sizes.make_sizes`.
+stay inside this scan.
 """
 
 from collections.abc import Callable
@@ -64,6 +64,41 @@ class Episodes(NamedTuple):
   faults: types.Array
 
 
+class Choice(NamedTuple):
+  """What a trajectory holds of a choice beside its timestep, leaves [B, ...].
+
+  The reward of the action that is chosen is in the next row.
+
+  Attributes:
+    previous_action: the action that led to the timestep.
+    logits: of the action that is chosen; zero at `LAST`.
+    seed: int32 [B], of the policy's noise.
+    value: float32 [B], of the timestep.
+  """
+
+  previous_action: types.ArrayTree
+  logits: types.ArrayTree
+  seed: types.Array
+  value: types.Array
+
+
+def choose(
+  select_action: types.SelectAction,
+  variables: types.ActorVariables,
+  timestep: dm_env.TimeStep,
+  actor: types.ActorState,
+) -> tuple[types.ArrayTree, types.ActorState, Choice]:
+  """Returns actions, the new state of the actor, and what to store of them."""
+  action, after = select_action(variables, timestep, actor)
+  choice = Choice(
+    acting.previous_action_of(timestep, actor.action),
+    _zero_at_last(timestep, after.logits),
+    actor.seed,
+    after.value,
+  )
+  return action, after, choice
+
+
 def start(
   environment_state: Any, timestep: dm_env.TimeStep, actor: types.ActorState
 ) -> RolloutState:
@@ -107,34 +142,28 @@ def rollout(
   """
 
   def act(carry: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, ...]]:
-    action, actor = select_action(variables, carry.timestep, carry.actor)
-    # The logits of the action chosen here belong to this timestep; the reward
-    # of that action is in the next row.
-    row = (
-      carry.timestep,
-      acting.previous_action_of(carry.timestep, carry.actor.action),
-      _zero_at_last(carry.timestep, actor.logits),
-      carry.actor.seed,
-      actor.value,
+    action, actor, choice = choose(
+      select_action, variables, carry.timestep, carry.actor
     )
     environment, timestep, results = step(carry.environment, action)
+    row = carry.timestep, choice
     carry, statistics = _advance(carry, environment, timestep, actor)
     return carry, (row, (*statistics, results))
 
   # The state before the first timestep, from which the learner unrolls.
   recurrent_state = state.actor.recurrent_state
-  state, (rows, statistics) = jax.lax.scan(act, state, length=num_steps)
-  timesteps, previous_actions, logits, seeds, values = rows
-  last_action = acting.previous_action_of(state.timestep, state.actor.action)
+  state, ((timesteps, choices), statistics) = jax.lax.scan(
+    act, state, length=num_steps
+  )
   # The last timestep's action is chosen in the next rollout, its value here.
-  _, last = select_action(variables, state.timestep, state.actor)
+  _, _, last = choose(select_action, variables, state.timestep, state.actor)
   trajectory = types.Trajectory(
     timestep=_append(timesteps, state.timestep),
-    previous_action=_append(previous_actions, last_action),
-    logits=logits,
+    previous_action=_append(choices.previous_action, last.previous_action),
+    logits=choices.logits,
     recurrent_state=recurrent_state,
-    seed=_append(seeds, state.actor.seed),
-    value=_append(values, last.value),
+    seed=_append(choices.seed, last.seed),
+    value=_append(choices.value, last.value),
   )
   fields = validation.make_fields(spec)
   faults = validation.find_faults(fields, trajectory.timestep)

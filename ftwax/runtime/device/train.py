@@ -82,8 +82,7 @@ def make_train(
 
   Raises:
     TypeError: if the environment is not written in JAX.
-    ValueError: if sizes do not fit together, or the experiment has what only a
-      run can do.
+    ValueError: if the experiment has what only a run can do.
   """
   for field in ('init_from', 'observers'):
     if value := getattr(experiment, field):
@@ -136,7 +135,6 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
 
   Raises:
     TypeError: if an environment is not written in JAX.
-    ValueError: if rollouts and batches do not fit together.
   """
   if parts.game is None or parts.evaluation_game is None:
     raise types.InvalidTypeError(
@@ -144,7 +142,7 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
       ' FunctionalGame to be compiled, but made one in Python; return one that'
       " is written in JAX, or choose runtime='local'."
     )
-  sizes = sizes_lib.make_sizes(
+  sizes = sizes_lib.Sizes(
     parts.agent.sequence_length,
     parts.seating.seats_per_member,
     parts.agent.batch_size,
