@@ -25,7 +25,9 @@ from ftwax.environments import (
   functional,
   gymnax_adapter,
 )
+from ftwax.networks import torsos
 from ftwax.population import population_config, seating
+from ftwax.replay import replay_options
 from ftwax.runtime.device import (
   compiled_arena,
   loop,
@@ -175,11 +177,11 @@ def compare_to_purejaxrl(path, seconds, rounds):
     config = ppo.PPOConfig(
       core='feed_forward',
       skip_connection=False,
-      vector_hidden_sizes=(64,),
+      torso=torsos.Torso(hidden_sizes=(64,)),
       separate_value=True,
       sequence_length=settings['NUM_STEPS'],
       batch_size=settings['NUM_ENVS'],
-      max_queue_size=settings['NUM_ENVS'],
+      queue=replay_options.Queue(max_size=settings['NUM_ENVS']),
       num_epochs=settings['UPDATE_EPOCHS'],
       num_minibatches=settings['NUM_MINIBATCHES'],
       value_clip=settings['CLIP_EPS'],

@@ -41,15 +41,17 @@ _LEARNER_LINES = [
 
 def _make_config(core, linkage, sequence_length, auxiliary):
   from ftwax.agents import ftw
-  from ftwax.networks.dnc import interfaces
+  from ftwax.agents.actor_critic import tasks
+  from ftwax.networks import cores
 
-  return ftw.FTWConfig.paper(
-    core=core,
-    memory=interfaces.MemoryConfig(linkage=linkage),
+  hierarchy = ftw.FTWConfig().core.replace(memory=cores.Memory(linkage=linkage))
+  kl, *others = ftw.FTWConfig().tasks
+  others = [tasks.PixelControl(crop_size=(80, 80)), others[1]]
+  chosen = [kl] if core.startswith('rpth') else []
+  return ftw.FTWConfig(
+    core=ftw.named_core(core, hierarchy),
+    tasks=(*chosen, *(others if auxiliary else ())),
     sequence_length=sequence_length,
-    use_pixel_control=auxiliary,
-    use_reward_prediction=auxiliary,
-    crop_size=(80, 80),
   )
 
 
@@ -80,7 +82,7 @@ def _make_batch(config, spec, network):
     )
 
   batch = types.LearnerBatch(trajectory())
-  if config.use_pixel_control:
+  if len(config.tasks) > 1:
     batch = types.LearnerBatch(
       batch.trajectory,
       types.ReplayBatch(trajectory(), np.bool_(True)),

@@ -29,7 +29,6 @@ Results are kept in `--directory`.
 import argparse
 import ast
 import bisect
-import dataclasses
 import functools
 import json
 import pathlib
@@ -45,7 +44,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 import ftwax
-from ftwax import networks, types
+from ftwax import types
 from ftwax.agents import ftw, ppo
 from ftwax.environments import (
   copying,
@@ -55,6 +54,7 @@ from ftwax.environments import (
   popgym,
   recall,
 )
+from ftwax.networks import cores
 
 _HIERARCHIES = ('rpth', 'rpth_dnc')
 
@@ -69,7 +69,7 @@ _CORES = (
 )
 
 # That of `rpth_dnc`, as in `experiments/ftw_memory.py`.
-_MEMORY = networks.MemoryConfig(num_slots=16, word_size=16, num_reads=1)
+_MEMORY = cores.Memory(num_slots=16, word_size=16, num_reads=1)
 
 # Tasks of the comparison, in the order in which `all` does them.
 _COMPARED = (
@@ -180,27 +180,6 @@ _TASKS: Mapping[str, _Task] = {
 }
 
 
-class _Clock(NamedTuple):
-  """Hyperparameters of a hierarchy."""
-
-  slow_period: int
-  fast_to_slow_gradient_scale: float = 1.0
-
-
-class _Hierarchy(networks.RPTH):
-  """A temporal hierarchy of fixed period, which any agent can have."""
-
-  def __init__(self, config: networks.RPTHConfig, slow_period: int):
-    super().__init__(config, name='hierarchy')
-    self._clock = _Clock(slow_period)
-
-  def __call__(self, inputs: Any, state: Any, _: Any) -> Any:
-    return super().__call__(inputs, state, self._clock)
-
-  def unroll(self, inputs: Any, start: Any, state: Any, _: Any) -> Any:
-    return super().unroll(inputs, start, state, self._clock)
-
-
 def _num_parameters(config: ppo.PPOConfig, spec: Any) -> int:
   params = jax.eval_shape(config.make_network(spec).init, jax.random.PRNGKey(0))
   return sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -210,19 +189,21 @@ def _with_size(
   config: ppo.PPOConfig, core: str, size: int, slow_period: int
 ) -> ppo.PPOConfig:
   """Returns the config with a core of a number of units."""
-  if core not in _HIERARCHIES:
-    # As far back as the start of an episode, or the default.
-    window = min(config.window, config.sequence_length // 2)
-    return config.replace(core=core, hidden_size=size, window=window)
-  options = networks.RPTHConfig(
-    hidden_sizes=(size, size),
-    latent_size=size,
-    memory=_MEMORY if core == 'rpth_dnc' else None,
-    level_options=dataclasses.replace(
-      ftw.FTWConfig.level_options, memory_length=config.memory_length
-    ),
+  length = config.core.memory_length
+  hierarchy = cores.RPTH(
+    cores.LSTM(size, memory_length=length),
+    memory=_MEMORY,
+    slow_period=slow_period,
+    noise_scale=0.0,
   )
-  return config.replace(core=lambda: _Hierarchy(options, slow_period))
+  made = ftw.named_core(core, hierarchy)
+  if isinstance(made, cores.GTrXL):
+    # As far back as the start of an episode, or the default.
+    window = min(made.window, config.sequence_length // 2)
+    made = made.replace(window=window)
+  elif hasattr(made, 'memory_length'):
+    made = made.replace(memory_length=length)
+  return config.replace(core=made)
 
 
 def _with_core(
@@ -230,7 +211,7 @@ def _with_core(
   core: str,
   num_units: int,
   spec: Any,
-  slow_period: int = ftw.FTWConfig.slow_period,
+  slow_period: int = cores.RPTH.slow_period,
 ) -> ppo.PPOConfig:
   """Returns the config with a core of about the size of an LSTM."""
   wanted = _num_parameters(_with_size(config, 'lstm', num_units, 1), spec)
@@ -338,10 +319,10 @@ def learn(args: argparse.Namespace) -> None:
 # Periods at which `cut` runs a slow core: at its own, at each step, and only at
 # the first step of an episode.
 _PERIODS = {
-  'intact': ftw.FTWConfig.slow_period,
+  'intact': cores.RPTH.slow_period,
   'each step': 1,
   'first step': 2**30,
-  'zero': ftw.FTWConfig.slow_period,
+  'zero': cores.RPTH.slow_period,
 }
 
 
@@ -518,7 +499,7 @@ def _cells() -> Iterable[tuple[str, str]]:
     for core in _CORES
     if core not in (*_HIERARCHIES, 'gtrxl', 'feed_forward')
   ]
-  for cores, tasks in (
+  for names, tasks in (
     (cheap, _COMPARED[:6]),
     (('rpth',), _CHOSEN),
     (cheap, _COMPARED[6:8]),
@@ -526,7 +507,7 @@ def _cells() -> Iterable[tuple[str, str]]:
     (cheap, _COMPARED[8:]),
     (_CORES, _COMPARED),
   ):
-    yield from ((task, core) for task in tasks for core in cores)
+    yield from ((task, core) for task in tasks for core in names)
 
 
 def _with(args: argparse.Namespace, **changes: Any) -> argparse.Namespace:

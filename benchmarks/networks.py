@@ -17,8 +17,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax.networks import rpth
-from ftwax.networks.dnc import interfaces
+from ftwax.networks import cores
 
 _NUM_STEPS, _BATCH_SIZE, _NUM_INPUTS = 20, 16, 262
 _CORES = ('lstm', 'none', 'sparse', 'exact', 'plain')
@@ -80,8 +79,8 @@ def _measure(functions, seconds):
 
 
 def _make_core(name):
-  memory = None if name == 'lstm' else interfaces.MemoryConfig(linkage=name)
-  return rpth.RPTH(rpth.RPTHConfig(memory=memory))
+  memory = None if name == 'lstm' else cores.Memory(linkage=name)
+  return cores.RPTH(256, memory=memory)()
 
 
 def _make_core_functions(name):

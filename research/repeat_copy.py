@@ -27,8 +27,7 @@ import matplotlib.pyplot as plt
 import optax
 
 from ftwax.cli import flags, launch
-from ftwax.networks import recurrent_cores
-from ftwax.networks.dnc import core, interfaces
+from ftwax.networks import cores, recurrent_cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,17 +115,12 @@ def make_network(name: str, options: Options) -> hk.Transformed:
     if name == 'lstm':
       module: Any = recurrent_cores.LSTM(options.hidden_size)
     else:
-      memory = interfaces.MemoryConfig(
+      memory = cores.Memory(
         num_slots=options.num_slots, word_size=options.word_size, linkage=name
       )
-      module = core.DNC(
-        core.DNCConfig(
-          memory=memory,
-          hidden_size=options.hidden_size,
-          output_size=None,
-          clip_value=20.0,
-        )
-      )
+      module = cores.DNC(
+        options.hidden_size, memory=memory, output_size=None, clip_value=20.0
+      )()
     state = module.initial_state(inputs.shape[1])
     if hk.running_init():
       module(inputs[0], state)
