@@ -47,7 +47,7 @@ def make_loop(agent, config, game, num_members, num_games):
     config=population_config.PopulationConfig(
       num_members, exploits=num_members > 1
     ),
-    sizes=sizes.make_sizes(
+    sizes=sizes.Sizes(
       config.sequence_length,
       seats.seats_per_member,
       config.batch_size,
