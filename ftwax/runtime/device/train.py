@@ -96,6 +96,7 @@ def make_train(
   steps_per_iteration = loop.sizes.steps_per_iteration
   num_iterations = -(-parts.max_num_actor_steps // steps_per_iteration)
 
+  @jax.jit  # Else `vmap` would compile its operations one by one.
   def init(
     key: types.Key, **hyperparameters: types.Array | float
   ) -> loop_lib.LoopState:
