@@ -8,10 +8,9 @@ import jax
 import numpy as np
 import python_catch
 
-from ftwax import types
-from ftwax.agents import acme
+from ftwax import acme, types
+from ftwax.acme import servers
 from ftwax.agents.actor_critic import actor_critic_config
-from ftwax.replay.reverb import servers
 
 
 class Agent:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -65,11 +66,12 @@ def run_experiment(
   check(parts, settings)
   directory = runs.open_run_directory(experiment, run_dir, resume)
   if sys.version_info[:2] == LAUNCHPAD_PYTHON:
-    from ftwax.runtime.distributed import program
-
-    return program.run_experiment(
+    # Not imported by name: that room is above this one, and for Python 3.10.
+    program = importlib.import_module('ftwax.acme.program')
+    result: runs.RunResult = program.run_experiment(
       experiment, parts, directory, eval_every, num_eval_episodes, settings
     )
+    return result
   start_engine = functools.partial(_start_ray, settings, directory)
   return run_with(
     start_engine,

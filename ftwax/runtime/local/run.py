@@ -7,6 +7,7 @@ the same machine gives bitwise identical parameters.
 
 import contextlib
 import functools
+import importlib
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from ftwax import loopback, types
+from ftwax import types
 from ftwax.agents.actor_critic import faults, replays
 from ftwax.environments import environment_faults
 from ftwax.replay import replay_options
@@ -72,12 +73,17 @@ def prepare_run(
   """
   kind = replays.choose(parts.replay, parts.replay_port)
   if kind == replay_options.REVERB and not parts.expose:
-    loopback.check()
+    _reverb().check()
   mesh = sharding.make_mesh(devices)
   learning.check_devices(
     mesh, parts.population.num_members, parts.agent.batch_size
   )
   return functools.partial(_Run, mesh)
+
+
+def _reverb() -> Any:
+  """Imports what is for Python 3.10 alone, and in a room above this one."""
+  return importlib.import_module('ftwax.acme.local')
 
 
 class _Run:
@@ -289,10 +295,9 @@ class _Run:
     make_logger = self._records.open_logger
     if parts.replay != replay_options.REVERB:
       return learning.Learner(parts, num_members, mesh, make_logger)
-    from ftwax.runtime.local import on_reverb
-
-    learner = on_reverb.LocalLearner(parts, num_members, mesh, make_logger)
-    learner.open(parts, self._stack)
+    learner: learning.Learner = _reverb().LocalLearner(
+      parts, num_members, mesh, make_logger, self._stack
+    )
     return learner
 
   def _make_arena(self, *restarts: int) -> arena_lib.Arena:

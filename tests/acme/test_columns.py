@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ftwax.acme import columns
 from ftwax.replay import trajectories
-from ftwax.replay.reverb import columns
 
 T, E = 4, 3
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from ftwax import loopback
+from ftwax.acme import loopback
 
 # Turns the loopback interface on (SIOCSIFFLAGS, IFF_UP and IFF_RUNNING), says
 # so, and holds the namespace until standard input ends.

@@ -1,12 +1,13 @@
-"""Gathers the timesteps of environments into trajectories.
+"""Writes the trajectories of actors into Reverb.
 
-The timesteps of `E` environments are collected in arrays [T + 1, E, ...]. When
-these are full, they hold one trajectory of each environment, and the last
-timestep becomes the first of the next trajectory. Ends of episodes are rows
-like any other, so nothing is padded or discarded.
+An item is a whole trajectory of one environment. The timesteps of `E`
+environments are collected in arrays [T + 1, E, ...]. When these are full, they
+hold one trajectory of each environment, and the last timestep becomes the first
+of the next trajectory. Ends of episodes are rows like any other, so nothing is
+padded or discarded.
 """
 
-import abc
+import contextlib
 import time
 from typing import Any
 
@@ -14,32 +15,50 @@ import dm_env
 import jax
 import numpy as np
 import numpy.typing as npt
+import reverb
 
 from ftwax import types
+from ftwax.acme import columns as columns_lib
+from ftwax.acme import servers, tables
 from ftwax.replay import replay_options, trajectories
 
+# Reverb warns if more items than this wait to be sent or confirmed.
+_MAX_PENDING = 32
+_EASE_TIMEOUT_MS = 100
 
-class TrajectoryGatherer(abc.ABC):
-  """Gathers timesteps; subclasses define where trajectories are written.
+
+class TrajectoryAdder:
+  """Gathers timesteps of several environments and writes trajectories.
+
+  An item is written at once, so that environments cannot mix within it, and one
+  writer serves all environments. Its items reach the queue in the order of time
+  and environments, which is the same in every run, without waiting for each
+  item. Before trajectories are written, the previous ones must have been taken,
+  so that at most one per environment is ever held here.
 
   Attributes:
-    is_idle: whether trajectories are dropped instead of written.
     num_items: number of trajectories written.
-    written_at: time of the last write, in seconds since the epoch.
   """
 
   def __init__(
     self,
+    client: reverb.Client,
     template: types.Trajectory,
     num_environments: int,
+    timeout_s: float = 60.0,
     options: replay_options.ReplayOptions = replay_options.QUEUE_ALONE,
   ):
-    """Allocates the first trajectories.
+    """Opens a writer.
 
     Args:
-      template: a trajectory with the shapes and dtypes of those to write.
+      client: client of the server that holds the tables.
+      template: see `trajectories.make_template`.
       num_environments: E, number of environments.
+      timeout_s: time in seconds within which the queue must accept an item.
       options: options of the tables other than the queue.
+
+    Raises:
+      ReplayTimeoutError: if the server does not answer in time.
     """
     self._options = options
     self._num_environments = num_environments
@@ -50,9 +69,15 @@ class TrajectoryGatherer(abc.ABC):
     self._internal_rewards: npt.NDArray[Any] | None = None
     self._sequence_length = len(template.timestep.reward) - 1
     self._length = 0
-    self.is_idle = False
     self.num_items = 0
-    self.written_at = 0.0  # Also stored with the trajectories.
+    self._client = client
+    self._structure: Any = jax.tree.structure(
+      columns_lib.make_template(template)
+    )
+    self._timeout_s = timeout_s
+    # Items refer to the last step only, which is a whole trajectory.
+    self._writer = servers.open_writer(client, num_keep_alive_refs=1)
+    self._num_pending = 0
 
   @property
   def at_start(self) -> bool:
@@ -80,9 +105,7 @@ class TrajectoryGatherer(abc.ABC):
       return
     self._append(row)
     if self._length == self._sequence_length + 1:
-      record = self._complete()
-      if not self.is_idle:
-        self.insert(record)
+      self.insert(self._complete())
       self._begin(row, recurrent_state)
 
   def add_choice(
@@ -109,26 +132,32 @@ class TrajectoryGatherer(abc.ABC):
     """Discards the current, incomplete trajectory."""
     self._length = 0
 
-  @abc.abstractmethod
-  def flush(self) -> None:
-    """Waits until everything written can be sampled."""
-
-  @abc.abstractmethod
-  def close(self) -> None:
-    """Releases the resources for writing."""
-
   def insert(self, record: trajectories.Record) -> None:
-    """Writes trajectories that were gathered elsewhere."""
+    """Writes trajectories, after the previous ones; see `flush`."""
     self.flush()
     self._write(record)
     self.num_items += record.reward_class.shape[1]
 
-  @abc.abstractmethod
-  def _write(self, record: trajectories.Record) -> None:
-    """Writes trajectories; it may keep the arrays."""
+  def flush(self) -> None:
+    """Waits until the tables have accepted everything written.
+
+    Raises:
+      ReplayTimeoutError: if the queue does not accept an item in time.
+    """
+    try:
+      self._writer.flush(timeout_ms=int(1000 * self._timeout_s))
+    except reverb.DeadlineExceededError as error:
+      raise tables.timeout_error(
+        self._client, tables.QUEUE, 'insert', self._timeout_s
+      ) from error
+    self._num_pending = 0
+
+  def close(self) -> None:
+    """Closes the writer."""
+    self._writer.close()
 
   def _make_rows(self) -> None:
-    """Allocates new trajectories, since `_write` may keep the old arrays."""
+    """Allocates new trajectories."""
 
     def with_environments(leaf: Any) -> Any:
       shape = (leaf.shape[0], self._num_environments, *leaf.shape[1:])
@@ -162,12 +191,11 @@ class TrajectoryGatherer(abc.ABC):
 
   def _complete(self) -> trajectories.Record:
     """Returns the complete trajectories and allocates new ones."""
-    self.written_at = time.time()
     record = trajectories.Record(
       self._rows._replace(recurrent_state=self._recurrent_state),
       self._classify(),
       np.full(self._num_environments, self._variables_steps or 0, np.int64),
-      np.full(self._num_environments, self.written_at, np.float64),
+      np.full(self._num_environments, time.time(), np.float64),
     )
     self._make_rows()
     return record
@@ -185,6 +213,59 @@ class TrajectoryGatherer(abc.ABC):
       timestep.step_type, reward.sum(axis=-1), self._options.sequences
     )
     return classes
+
+  def _write(self, record: trajectories.Record) -> None:
+    timestep = record.trajectory.timestep
+    if self._options.delta_encodes:
+      timestep = timestep._replace(
+        observation=columns_lib.encode_frames(timestep.observation)
+      )
+    packed = columns_lib.pack(
+      record._replace(trajectory=record.trajectory._replace(timestep=timestep))
+    )
+    leaves = jax.tree.leaves(packed)  # [E, ...]
+    for index in range(len(leaves[0])):
+      self._writer.append(tuple(leaf[index] for leaf in leaves))
+      # References to the data just appended, shared by the items of all tables.
+      columns = tuple(column[-1] for column in self._writer.history)
+      self._create_item(tables.QUEUE, 1.0, columns)
+      self._create_auxiliary_items(columns, record.reward_class[:, index])
+      self._ease()
+
+  def _create_item(self, table: str, priority: float, columns: Any) -> None:
+    self._writer.create_item(table, priority, columns)
+    self._num_pending += 1
+
+  def _ease(self) -> None:
+    """Waits briefly for the server to take some of the pending items.
+
+    It does not wait for a full queue, whose learner may run in this thread.
+    """
+    if self._num_pending < _MAX_PENDING:
+      return
+    with contextlib.suppress(reverb.DeadlineExceededError):
+      self._writer.flush(
+        block_until_num_items=_MAX_PENDING // 2, timeout_ms=_EASE_TIMEOUT_MS
+      )
+    self._num_pending = 0
+
+  def _create_auxiliary_items(
+    self, columns: Any, reward_class: npt.NDArray[Any]
+  ) -> None:
+    """Creates items in the other tables, which refer to the last columns."""
+    if self._options.replay_capacity:
+      self._create_item(tables.REPLAY, 1.0, columns)
+    if not self._options.reward_prediction_capacity:
+      return
+    columns = tuple(
+      jax.tree.leaves(
+        tables.reward_prediction_columns(self._structure.unflatten(columns))
+      )
+    )
+    for name, wanted in tables.REWARD_PREDICTION.items():
+      num_sequences = np.count_nonzero(reward_class == wanted)
+      if num_sequences:
+        self._create_item(name, float(num_sequences), columns)
 
 
 def _set_row(

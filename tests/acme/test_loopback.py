@@ -8,7 +8,7 @@ import sys
 import network_namespaces
 import pytest
 
-from ftwax import loopback
+from ftwax.acme import loopback
 
 pytestmark = pytest.mark.skipif(
   not hasattr(socket, 'SO_BINDTODEVICE'), reason='Linux binds to devices'
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 # how that ended, and waits again.
 SERVER = """
 import socket, sys
-from ftwax import loopback
+from ftwax.acme import loopback
 server = socket.create_server(
   ('', 0), family=socket.AF_INET6, dualstack_ipv6=True
 )

@@ -5,10 +5,10 @@ import fakes
 import jax
 import numpy as np
 
-from ftwax import distributions
-from ftwax.agents import acme, impala
+from ftwax import acme, distributions
+from ftwax.acme import servers
+from ftwax.agents import impala
 from ftwax.environments import vector
-from ftwax.replay.reverb import servers
 
 SPEC = fakes.make_continuous_spec()
 T, B = 4, 2

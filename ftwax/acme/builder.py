@@ -1,22 +1,62 @@
 """A builder with the methods of acme's builders, for any agent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Any
+
+import reverb
+from acme.utils import counting
 
 from ftwax import types
-from ftwax.agents.acme import actor, learner, variables
+from ftwax.acme import actor, adders, datasets, learner, tables, variables
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import replays
 from ftwax.records import loggers
-from ftwax.replay import gatherer, samples
 
-if TYPE_CHECKING:
-  import reverb
-  from acme.utils import counting
 
-  from ftwax.replay.reverb import adders, datasets
+def make_tables(replay: replays.Replays) -> list[Any]:
+  """Returns the tables of a Reverb server.
+
+  Raises:
+    ValueError: if the config prioritizes the replay.
+  """
+  config = replay.config
+  if replay.options.prioritized:
+    raise ValueError(
+      f'prioritize_replay ({config.prioritize_replay}) must be False with'
+      ' trajectories in Reverb; choose --runtime=device, or --replay=functional'
+      ' with --runtime=local.'
+    )
+  return [
+    tables.make_queue(tables.QUEUE, config.queue_size, replay.template),
+    *tables.make_auxiliary_tables(replay.options, replay.template),
+  ]
+
+
+def make_adder(
+  replay: replays.Replays, client: reverb.Client, num_environments: int = 1
+) -> adders.TrajectoryAdder:
+  """Returns an adder to these tables; the caller must close it."""
+  return adders.TrajectoryAdder(
+    client,
+    replay.template,
+    num_environments,
+    replay.config.replay_timeout_s,
+    replay.options,
+  )
+
+
+def make_dataset(
+  replay: replays.Replays, client: reverb.Client
+) -> datasets.TrajectoryIterator:
+  """Returns an iterator over batches; the caller must close it."""
+  return datasets.TrajectoryIterator(
+    client,
+    replay.template,
+    replay.config.batch_size,
+    replay.config.replay_timeout_s,
+    replay.config.prefetch_size,
+    replay.options,
+  )
 
 
 class Builder:
@@ -48,9 +88,9 @@ class Builder:
   ) -> list[reverb.Table]:
     """Returns the tables of a Reverb server."""
     self._replays = replays.Replays(self.config, environment_spec, policy)
-    return self._replays.make_tables()
+    return make_tables(self._replays)
 
-  def make_dataset_iterator(self, replay_client: reverb.Client) -> Dataset:
+  def make_dataset_iterator(self, replay_client: reverb.Client) -> 'Dataset':
     """Returns an iterator over batches; the caller must close it.
 
     The server does not know how trajectories are nested. The builder knows it
@@ -65,7 +105,7 @@ class Builder:
           ' builder has not seen; call its make_learner, make_adder or'
           ' make_replay_tables before taking a batch.'
         )
-      return self._replays.make_dataset(replay_client)
+      return make_dataset(self._replays, replay_client)
 
     return Dataset(start)
 
@@ -77,13 +117,13 @@ class Builder:
   ) -> adders.TrajectoryAdder:
     """Returns an adder of trajectories; the caller must close it."""
     self._replays = replays.Replays(self.config, environment_spec, policy)
-    return self._replays.make_adder(replay_client, self._num_environments or 1)
+    return make_adder(self._replays, replay_client, self._num_environments or 1)
 
   def make_learner(
     self,
     random_key: types.Key,
     networks: types.RecurrentNetwork,
-    dataset: Iterator[samples.ReplaySample],
+    dataset: Iterator[datasets.ReplaySample],
     logger_fn: loggers.LoggerFactory,
     environment_spec: types.EnvironmentSpec,
     replay_client: reverb.Client | None = None,
@@ -119,7 +159,7 @@ class Builder:
     policy: types.ActorCore,
     environment_spec: types.EnvironmentSpec,
     variable_source: variables.VariableSource | None = None,
-    adder: gatherer.TrajectoryGatherer | None = None,
+    adder: adders.TrajectoryAdder | None = None,
   ) -> actor.Actor:
     """Returns an actor.
 
@@ -154,7 +194,7 @@ class Builder:
     return self.config.make_policy(networks, environment_spec, evaluation)
 
 
-class Dataset(Iterator[samples.ReplaySample]):
+class Dataset(Iterator[datasets.ReplaySample]):
   """Batches of a Reverb server; sampling starts with the first one."""
 
   def __init__(self, start: Callable[[], datasets.TrajectoryIterator]):
@@ -162,7 +202,7 @@ class Dataset(Iterator[samples.ReplaySample]):
     self._start = start
     self._batches: datasets.TrajectoryIterator | None = None
 
-  def __next__(self) -> samples.ReplaySample:
+  def __next__(self) -> datasets.ReplaySample:
     """Returns the next batch; see `datasets.TrajectoryIterator`."""
     if self._batches is None:
       self._batches = self._start()

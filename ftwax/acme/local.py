@@ -9,8 +9,9 @@ import jax
 import numpy as np
 
 from ftwax import compilation, types
-from ftwax.replay import samples, trajectories
-from ftwax.replay.reverb import adders, servers
+from ftwax.acme import builder, datasets, loopback, servers
+from ftwax.records import loggers
+from ftwax.replay import trajectories
 from ftwax.runtime import prepare, sharding
 from ftwax.runtime.local import acting, learning
 
@@ -26,9 +27,8 @@ class Writer:
       clients: client of each member's server.
     """
     self._options = parts.replays.options
-    self._adders: list[adders.TrajectoryAdder] = [
-      parts.replays.make_adder(client, parts.seating.seats_per_member)
-      for client in clients
+    self._adders = [
+      builder.make_adder(parts.replays, client) for client in clients
     ]
 
   def write(
@@ -72,12 +72,16 @@ class Writer:
 class Learner(learning.Learner):
   """Updates members on batches from servers; see `learning.Learner`.
 
-  Attributes:
-    datasets: batches of each member.
+  Call `read` before the first update.
   """
 
-  datasets: Sequence[Any] = ()
-  _taken: list[samples.ReplaySample]
+  _taken: list[datasets.ReplaySample]
+
+  def read(self, parts: prepare.Prepared, clients: Sequence[Any]) -> None:
+    """Starts to sample from the server of each member."""
+    self._datasets = [
+      builder.make_dataset(parts.replays, client) for client in clients
+    ]
 
   def insert(
     self, trajectories: Any, num_updates: int = 0, internal_rewards: Any = None
@@ -88,7 +92,7 @@ class Learner(learning.Learner):
 
   def close(self) -> None:
     """Stops to sample."""
-    for dataset in self.datasets:
+    for dataset in self._datasets:
       dataset.close()
 
   def _make_update(self, parts: prepare.Prepared) -> None:
@@ -111,7 +115,7 @@ class Learner(learning.Learner):
 
   def _take(self) -> tuple[Any, list[int]]:
     """Takes a batch of each member; keeps those of a call that fails."""
-    for dataset in self.datasets[len(self._taken) :]:
+    for dataset in self._datasets[len(self._taken) :]:
       self._taken.append(next(dataset))
     taken, self._taken = self._taken, []
     self.num_queued -= self._batch_size
@@ -126,19 +130,25 @@ class Learner(learning.Learner):
 class LocalLearner(Learner):
   """Writes to servers in this process, and reads from them."""
 
-  _writer: Writer
-
-  def open(self, parts: prepare.Prepared, stack: contextlib.ExitStack) -> None:
+  def __init__(
+    self,
+    parts: prepare.Prepared,
+    num_members: int,
+    mesh: jax.sharding.Mesh,
+    make_logger: loggers.LoggerFactory,
+    stack: contextlib.ExitStack,
+  ):
     """Starts a server for each member; `stack` stops them."""
+    super().__init__(parts, num_members, mesh, make_logger)
     clients = []
     for index in range(parts.population.num_members):
       port = parts.replay_port and parts.replay_port + index
       server = servers.make_server(
-        parts.replays.make_tables(), port, parts.expose
+        builder.make_tables(parts.replays), port, parts.expose
       )
       stack.callback(servers.stop, server)
       clients.append(server.localhost_client())
-    self.datasets = [parts.replays.make_dataset(client) for client in clients]
+    self.read(parts, clients)
     stack.callback(self.close)
     self._writer = Writer(parts, clients)
     stack.callback(self._writer.close)
@@ -149,3 +159,8 @@ class LocalLearner(Learner):
     """Writes trajectories; see `learning.Learner.insert`."""
     self._writer.write(trajectories, num_updates, internal_rewards)
     super().insert(trajectories.timestep.step_type.shape[2])
+
+
+def check() -> None:
+  """Raises an ExposedError if ports cannot be closed to other machines."""
+  loopback.check()

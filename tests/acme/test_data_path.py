@@ -10,8 +10,8 @@ import pytest
 import reverb
 
 from ftwax import types
+from ftwax.acme import adders, datasets, servers, tables
 from ftwax.replay import trajectories
-from ftwax.replay.reverb import adders, datasets, servers, tables
 
 SEQUENCE_LENGTH = 4
 NUM_ENVIRONMENTS = 2

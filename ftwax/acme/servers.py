@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import reverb
 from absl import logging
 
-from ftwax import loopback
-from ftwax.replay.reverb import native_log
-from ftwax.replay.reverb import tables as tables_lib
+from ftwax.acme import loopback, native_log
+from ftwax.acme import tables as tables_lib
 
 # Seconds within which a server must answer a new writer. Reverb's default of 3
 # is too short on a busy machine.

@@ -2,19 +2,19 @@
 
 from typing import Any
 
+import acme
 import dm_env
 import jax
 import numpy as np
 import numpy.typing as npt
 
 from ftwax import distributions, types
-from ftwax.agents.acme import interfaces
-from ftwax.agents.acme import variables as variables_lib
+from ftwax.acme import adders
+from ftwax.acme import variables as variables_lib
 from ftwax.agents.actor_critic import acting
-from ftwax.replay import gatherer
 
 
-class Actor(interfaces.Actor):
+class Actor(acme.Actor):
   """Acts in one environment, or in several with a single call.
 
   With `num_environments=None` it is an acme actor for `acme.EnvironmentLoop`.
@@ -28,7 +28,7 @@ class Actor(interfaces.Actor):
     core: types.ActorCore,
     key: types.Key,
     variable_client: variables_lib.VariableClient,
-    adder: gatherer.TrajectoryGatherer | None = None,
+    adder: adders.TrajectoryAdder | None = None,
     num_environments: int | None = None,
   ):
     """Makes an actor in its initial state.
@@ -94,20 +94,6 @@ class Actor(interfaces.Actor):
         action = jax.tree.map(lambda part: np.asarray(part)[None], action)
       self._state = self._replace_action(self._state, action)
     self._observe(next_timestep)
-
-  def save(self) -> types.ActorState:
-    """Returns the state of the core, including its random key."""
-    return self._state
-
-  def restore(self, state: types.ActorState, timestep: dm_env.TimeStep) -> None:
-    """Continues from a saved state and the last observed timestep.
-
-    A new trajectory begins with that timestep.
-    """
-    self._state = jax.device_put(state, self._client.sharding)
-    if self._adder is not None:
-      self._adder.reset()
-    self._observe(timestep)
 
   def update(self, wait: bool = False) -> None:
     """Fetches variables at the start of each trajectory.

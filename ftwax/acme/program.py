@@ -28,7 +28,8 @@ from launchpad.launch import worker_manager
 from launchpad.nodes.courier import courier_utils
 from launchpad.nodes.python import local_multi_processing
 
-from ftwax import loopback, types
+from ftwax import types
+from ftwax.acme import builder, local, loopback, namespaces, servers
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import (
@@ -42,11 +43,9 @@ from ftwax.runtime import (
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   engine,
-  namespaces,
   runner,
 )
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.local import on_reverb
 
 LABELS = ('coordinator', 'replay', 'learner', 'actor', 'evaluator')
 
@@ -209,16 +208,13 @@ class Replay:
       num_learners: K, number of learners that share the members.
       index: index of the learner that reads them.
     """
-    from ftwax.replay.reverb import servers
-
     share = parts.population.num_members // num_learners
-    self._stop = servers.stop
     self._servers = []
     for member in range(index * share, (index + 1) * share):
       port = parts.replay_port
       self._servers.append(
         servers.make_server(
-          parts.replays.make_tables(),
+          builder.make_tables(parts.replays),
           None if port is None else port + member,
           parts.expose,
         )
@@ -231,7 +227,7 @@ class Replay:
   def close(self) -> None:
     """Stops the servers."""
     for server in self._servers:
-      self._stop(server)
+      servers.stop(server)
 
 
 class Server:
@@ -470,12 +466,9 @@ def _make_learner(
 ) -> Any:
   """Makes a learner that reads from Reverb servers, one for each member."""
 
-  def make_learner(parts: prepare.Prepared, *args: Any) -> on_reverb.Learner:
-    learner = on_reverb.Learner(parts, *args)
-    learner.datasets = [
-      parts.replays.make_dataset(reverb.Client(address))
-      for address in addresses()
-    ]
+  def make_learner(parts: prepare.Prepared, *args: Any) -> local.Learner:
+    learner = local.Learner(parts, *args)
+    learner.read(parts, [reverb.Client(address) for address in addresses()])
     return learner
 
   return make(make_learner=make_learner)
@@ -490,7 +483,7 @@ def _make_actor(
     clients = [
       reverb.Client(address) for replay in replays for address in replay()
     ]
-    writer = on_reverb.Writer(parts, clients)
+    writer = local.Writer(parts, clients)
 
     def write(
       trajectories: types.Trajectory, variables: types.ActorVariables

@@ -17,8 +17,8 @@ import reverb
 import tensorflow as tf
 
 from ftwax import types
+from ftwax.acme import columns as columns_lib
 from ftwax.replay import replay_options, trajectories
-from ftwax.replay.reverb import columns as columns_lib
 
 QUEUE = 'queue'
 REPLAY = 'replay'

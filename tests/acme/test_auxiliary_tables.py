@@ -9,14 +9,14 @@ import jax
 import numpy as np
 import pytest
 
-from ftwax.replay import replay_options, trajectories
-from ftwax.replay.reverb import (
+from ftwax.acme import (
   adders,
   columns,
   datasets,
   servers,
   tables,
 )
+from ftwax.replay import replay_options, trajectories
 
 T, E = 8, 2
 STATE = {'hidden': np.zeros((E, 3), np.float32)}

@@ -1,37 +1,33 @@
 """acme's learner, around the functions of a `LearnerCore`."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import acme
 import jax
 import jax.numpy as jnp
 import numpy as np
+from acme.utils import counting
 
 from ftwax import compilation, types
-from ftwax.agents.acme import interfaces
-from ftwax.agents.acme import variables as variables_lib
+from ftwax.acme import datasets
+from ftwax.acme import variables as variables_lib
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import bounds as bounds_lib
 from ftwax.agents.actor_critic import faults, images
 from ftwax.records import loggers
-from ftwax.replay import samples
-
-if TYPE_CHECKING:
-  from acme.utils import counting
 
 
-class Learner(interfaces.Learner):
+class Learner(acme.Learner):
   """Updates on batches from a dataset, and serves its variables to actors."""
 
   def __init__(
     self,
     core: types.LearnerCore,
     key: types.Key,
-    dataset: Iterator[samples.ReplaySample],
+    dataset: Iterator[datasets.ReplaySample],
     logger: loggers.Logger,
     max_skipped_updates: int = 25,
     image_writer: images.ImageWriter | None = None,
@@ -181,7 +177,7 @@ def make_learner(
   config: config_lib.ActorCriticConfig,
   key: types.Key,
   network: types.RecurrentNetwork,
-  dataset: Iterator[samples.ReplaySample],
+  dataset: Iterator[datasets.ReplaySample],
   logger_fn: loggers.LoggerFactory,
   environment_spec: types.EnvironmentSpec,
   counter: counting.Counter | None = None,

@@ -6,7 +6,7 @@ import tempfile
 import pytest
 import reverb
 
-from ftwax.replay.reverb import native_log, servers
+from ftwax.acme import native_log, servers
 
 
 def test_noise_is_dropped_and_the_rest_passes(capfd):

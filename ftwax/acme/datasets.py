@@ -12,16 +12,17 @@ wait.
 import queue
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import numpy.typing as npt
 import reverb
 
 from ftwax import types
-from ftwax.replay import replay_options, samples, trajectories
-from ftwax.replay.reverb import columns as columns_lib
-from ftwax.replay.reverb import native_log, tables
+from ftwax.acme import columns as columns_lib
+from ftwax.acme import native_log, tables
+from ftwax.replay import replay_options, trajectories
 
 # Seconds that the sampling thread waits for an item, or for space for a batch,
 # before it checks whether to stop. The user's timeout applies in `__next__`.
@@ -36,7 +37,22 @@ _JOIN_S = 5.0
 _SERVER_S = 1
 
 
-class TrajectoryIterator(Iterator[samples.ReplaySample]):
+class ReplaySample(NamedTuple):
+  """A batch and the origin of its fresh trajectories.
+
+  Attributes:
+    batch: on the device; leaves [T + 1, B, ...] or [T, B, ...], and [B, ...] in
+      the recurrent state.
+    variables_steps: int64 [B], learner steps of the behaviour policies.
+    written_at: float64 [B], seconds since the epoch.
+  """
+
+  batch: types.LearnerBatch
+  variables_steps: npt.NDArray[Any]
+  written_at: npt.NDArray[Any]
+
+
+class TrajectoryIterator(Iterator[ReplaySample]):
   """Iterates over batches, prefetched to the device."""
 
   def __init__(
@@ -79,7 +95,7 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
         options.sequences.num_frames,
         options.delta_encodes,
       )
-    self._batches: queue.Queue[samples.ReplaySample | Exception] = queue.Queue(
+    self._batches: queue.Queue[ReplaySample | Exception] = queue.Queue(
       maxsize=prefetch_size
     )
     self._closed = threading.Event()
@@ -88,7 +104,7 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     )
     self._thread.start()
 
-  def __next__(self) -> samples.ReplaySample:
+  def __next__(self) -> ReplaySample:
     """Returns the next batch.
 
     Raises:
@@ -138,7 +154,7 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     except Exception as error:  # noqa: BLE001 Raised in `__next__`.
       self._put(error)
 
-  def _put(self, sample: samples.ReplaySample | Exception) -> None:
+  def _put(self, sample: ReplaySample | Exception) -> None:
     while not self._closed.is_set():
       try:
         self._batches.put(sample, timeout=_POLL_S)
@@ -167,9 +183,7 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
         if self._closed.is_set():
           return
 
-  def _make_sample(
-    self, items: list[columns_lib.Columns]
-  ) -> samples.ReplaySample:
+  def _make_sample(self, items: list[columns_lib.Columns]) -> ReplaySample:
     fresh = self._unpack(items)
     batch = types.LearnerBatch(
       trajectory=fresh.trajectory,
@@ -178,7 +192,7 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
         self._reward_prediction.sample() if self._reward_prediction else None
       ),
     )
-    return samples.ReplaySample(
+    return ReplaySample(
       batch=jax.device_put(batch, self._device),
       variables_steps=fresh.variables_steps,
       written_at=fresh.written_at,
