@@ -79,8 +79,8 @@ def measure(name: str, num_members: int) -> tuple[float, float, float]:
   loop = train.make_loop(parts)
   state = jax.eval_shape(loop.init, jax.random.PRNGKey(0))
   num_iterations = loop.sizes.iterations_per_call(
-    loop.sizes.iterations_per_round(parts.steps_per_round),
-    parts.max_num_actor_steps,
+    loop.sizes.iterations_per_round(parts.experiment.steps_per_round),
+    parts.experiment.max_num_actor_steps,
   )
   call = functools.partial(loop.call, num_iterations)
   times = [time.process_time()]

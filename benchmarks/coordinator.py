@@ -137,11 +137,12 @@ def run(num_members: int, num_orders: int) -> tuple[str, ...]:
       num_members, burn_in_games=10, win_probability_threshold=0.6
     ),
   )
-  engine = _Engine(prepare.prepare(load))
+  parts = prepare.prepare(load)
+  engine = _Engine(parts)
   with tempfile.TemporaryDirectory() as directory:
     runner.run_with(
       lambda: engine,
-      load,
+      parts,
       pathlib.Path(directory),
       settings=distributed.Settings(num_actors=_NUM_ACTORS),
     )

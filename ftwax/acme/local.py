@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ftwax import compilation, types
-from ftwax.acme import builder, datasets, loopback, servers
+from ftwax.acme import builder, datasets, servers
 from ftwax.records import loggers
 from ftwax.replay import trajectories
 from ftwax.runtime import prepare, sharding
@@ -141,10 +141,12 @@ class LocalLearner(Learner):
     """Starts a server for each member; `stack` stops them."""
     super().__init__(parts, num_members, mesh, make_logger)
     clients = []
-    for index in range(parts.population.num_members):
-      port = parts.replay_port and parts.replay_port + index
+    for index in range(parts.experiment.population.num_members):
+      port = (
+        parts.experiment.replay_port and parts.experiment.replay_port + index
+      )
       server = servers.make_server(
-        builder.make_tables(parts.replays), port, parts.expose
+        builder.make_tables(parts.replays), port, parts.experiment.expose
       )
       stack.callback(servers.stop, server)
       clients.append(server.localhost_client())
@@ -159,8 +161,3 @@ class LocalLearner(Learner):
     """Writes trajectories; see `learning.Learner.insert`."""
     self._writer.write(trajectories, num_updates, internal_rewards)
     super().insert(trajectories.timestep.step_type.shape[2])
-
-
-def check() -> None:
-  """Raises an ExposedError if ports cannot be closed to other machines."""
-  loopback.check()

@@ -208,15 +208,15 @@ class Replay:
       num_learners: K, number of learners that share the members.
       index: index of the learner that reads them.
     """
-    share = parts.population.num_members // num_learners
+    share = parts.experiment.population.num_members // num_learners
     self._servers = []
     for member in range(index * share, (index + 1) * share):
-      port = parts.replay_port
+      port = parts.experiment.replay_port
       self._servers.append(
         servers.make_server(
           builder.make_tables(parts.replays),
           None if port is None else port + member,
-          parts.expose,
+          parts.experiment.expose,
         )
       )
 
@@ -518,7 +518,7 @@ class Coordination:
     self._run_with = functools.partial(
       runner.run_with,
       lambda: courier,
-      experiment,
+      prepare.prepare(experiment),
       pathlib.Path(run_dir),
       resume=True,
       period=period,
@@ -583,7 +583,7 @@ def _template(parts: prepare.Prepared) -> state_lib.PopulationState:
   """Returns the shapes and dtypes of a population."""
 
   def make(key: types.Key) -> state_lib.PopulationState:
-    keys = jax.random.split(key, parts.population.num_members)
+    keys = jax.random.split(key, parts.experiment.population.num_members)
     members = jax.vmap(parts.learner.init)(keys)
     return generations.make_population(parts, members, key)
 

@@ -289,7 +289,7 @@ def execute(
   """
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
-    if parts.watch:
+    if parts.experiment.watch:
       live_page.start(directory)
     records = run_records.RunRecords(parts, directory, stack)
     game_files.write(directory, parts.spec)
@@ -309,7 +309,7 @@ def execute(
       run = make_run(parts, records, resume and records.can_resume, stack)
       _train(
         run,
-        parts.observers,
+        parts.experiment.observers,
         records,
         period,
         num_eval_episodes,
