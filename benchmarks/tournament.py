@@ -23,10 +23,10 @@ import numpy as np
 from absl import app, flags, logging
 
 from ftwax.environments import capture_the_flag, functional
+from ftwax.inference import loading
 from ftwax.population import players, ratings, tournament
 from ftwax.records import files, tournament_files
 from ftwax.reporting import page, population_figures
-from ftwax.runtime import loading
 from ftwax.runtime.device import matches
 
 _RUNS = flags.DEFINE_list(

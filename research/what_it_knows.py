@@ -28,10 +28,10 @@ from ftwax import types
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
 from ftwax.environments.capture_the_flag import browser, rules
+from ftwax.inference import loaded_agent, loading
 from ftwax.population import players
 from ftwax.records import checkpoints, files
 from ftwax.reporting import drawing, page
-from ftwax.runtime import loaded_agent, loading
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,14 +1,11 @@
 """acme's actor, around the functions of an `ActorCore`."""
 
-from typing import Any
-
 import acme
 import dm_env
 import jax
 import numpy as np
-import numpy.typing as npt
 
-from ftwax import distributions, types
+from ftwax import types
 from ftwax.acme import adders
 from ftwax.acme import variables as variables_lib
 from ftwax.agents.actor_critic import acting
@@ -47,6 +44,7 @@ class Actor(acme.Actor):
     self._select = jax.jit(core.select_action)
     self._get_extras = core.get_extras
     self._replace_action = jax.jit(core.replace_action)
+    self._previous_action = jax.jit(acting.previous_action_of)
     self._selected: types.ArrayTree = None
     self._state: types.ActorState = jax.device_put(
       core.init(key, num_environments or 1), variable_client.sharding
@@ -114,10 +112,12 @@ class Actor(acme.Actor):
       timestep = _with_batch_axis(timestep, num_events)
     self._timestep = timestep
     if self._adder is not None:
-      extras = self._get_extras(self._state)
+      extras, previous = self._get_extras(self._state), self._state.action
+      if acting.is_first(timestep).any():
+        previous = self._previous_action(timestep, previous)
       self._adder.add_timestep(
         timestep,
-        _previous_action(timestep, self._state.action),
+        previous,
         extras['recurrent_state'],
         extras['seed'],
       )
@@ -143,20 +143,3 @@ def _with_batch_axis(
 
 def _first_row(tree: types.ArrayTree) -> types.ArrayTree:
   return jax.tree.map(lambda leaf: leaf[0], tree)
-
-
-def _previous_action(
-  timestep: dm_env.TimeStep, action: types.ArrayTree
-) -> types.ArrayTree:
-  """Computes `acting.previous_action_of` on the host, with NumPy."""
-  start = acting.is_first(timestep)
-  if not start.any():
-    return action
-
-  def of_part(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    # A copy, since arrays of JAX cannot be written to.
-    part = np.array(part)
-    part[start] = distributions.none_of(part)
-    return part
-
-  return jax.tree.map(of_part, action)

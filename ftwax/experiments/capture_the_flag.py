@@ -35,12 +35,13 @@ from ftwax import compilation, hyperparameters, registry, types
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
+from ftwax.inference import live_game, playable
 from ftwax.networks import rpth_level, torsos
 from ftwax.networks.dnc import interfaces
 from ftwax.population import population_config
 from ftwax.records import tournament_files
 from ftwax.reporting import report
-from ftwax.runtime import evaluation, live_game, playable, prepare, runs
+from ftwax.runtime import evaluation, prepare, runs
 from ftwax.runtime.device import matches
 
 AGENTS = ('small', 'paper')

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import jax
 
 from ftwax import types
-from ftwax.records import checkpoints, run_directory, trackers
+from ftwax.records import checkpoints, game_files, run_directory, trackers
 from ftwax.runtime import devices as devices_lib
 from ftwax.runtime import (
   evaluation,
-  game_files,
   generations,
   initial_state,
   live_page,

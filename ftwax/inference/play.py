@@ -1,4 +1,4 @@
-"""The loop that plays, for training, evaluations, films and loaded agents."""
+"""The loop that plays, for films and loaded agents."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -46,22 +46,17 @@ class Playable(Protocol):
 def play(
   games: Playable,
   act: Callable[[dm_env.TimeStep], types.ArrayTree],
-  timestep: dm_env.TimeStep | None = None,
 ) -> Iterator[tuple[types.ArrayTree, dm_env.TimeStep]]:
   """Plays games for as long as the caller asks for timesteps.
 
   Args:
     games: the games.
     act: returns the actions of all rows, given their timesteps.
-    timestep: the last timestep, to continue after it; by default all games
-      start.
 
   Yields:
     Each timestep with the actions that led to it; None at the first one.
   """
-  action = None
-  if timestep is None:
-    timestep = games.reset()
+  action, timestep = None, games.reset()
   while True:
     yield action, timestep
     action = act(timestep)

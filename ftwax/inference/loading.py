@@ -16,18 +16,15 @@ import jax
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.environments import game_vectors, games
+from ftwax.inference import loaded_agent, sharing
 from ftwax.records import (
   array_files,
   checkpoints,
+  game_files,
+  rebuilding,
   run_directory,
 )
-from ftwax.runtime import (
-  callbacks,
-  game_files,
-  loaded_agent,
-  rebuilding,
-  sharing,
-)
+from ftwax.runtime import callbacks
 from ftwax.runtime import experiment as experiment_lib
 
 # Directory of the populations included in the library, by name.
@@ -231,7 +228,7 @@ def _find_origin(
       },
     )
     spec = game_files.read(directory)
-    members = sharing.read_members(directory) or range(num_members)
+    members = run_directory.read_members(directory) or range(num_members)
   with _told(directory, experiment):
     network = agent.make_network(spec.environment)
     core = agent.make_learner_core(network, spec.environment)

@@ -17,8 +17,8 @@ from ftwax.environments import (
   game_vectors,
   games,
 )
+from ftwax.inference import filming, play, sharing
 from ftwax.population import players
-from ftwax.runtime import filming, play, sharing
 
 
 class LoadedAgent:

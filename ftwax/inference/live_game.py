@@ -15,9 +15,9 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import game_pages
+from ftwax.inference import named_players
+from ftwax.inference import playable as playable_lib
 from ftwax.reporting import saved_games
-from ftwax.runtime import named_players
-from ftwax.runtime import playable as playable_lib
 
 # Steps per second, as for FTW agents in the paper.
 DEFAULT_SPEED = 15

@@ -11,9 +11,9 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import adapting, functional, game_vectors, games
+from ftwax.inference import play
 from ftwax.population import players as players_lib
 from ftwax.reporting import videos
-from ftwax.runtime import play
 
 
 def record(

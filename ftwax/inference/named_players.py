@@ -13,12 +13,12 @@ import numpy as np
 from ftwax import distributions, types
 from ftwax.agents.actor_critic import acting, normalization
 from ftwax.environments import functional, games
+from ftwax.inference import loaded_agent, loading
 from ftwax.losses import latent_kl
 from ftwax.population import players
-from ftwax.records import files, tournament_files
+from ftwax.records import files, run_directory, tournament_files
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import loaded_agent, loading, sharing
 
 RANDOM = 'random'
 STILL = 'still'
@@ -195,7 +195,7 @@ def read_ratings(source: str | os.PathLike[str] | None) -> dict[str, float]:
   if source is None:
     return {}
   directory = loading.find(source)
-  about = directory / sharing.ABOUT_FILE
+  about = directory / run_directory.ABOUT_FILE
   if about.exists():
     return files.parse_json(about, _ratings, 'ratings of shared agents')
   results = tournament_files.read(directory)

@@ -11,11 +11,9 @@ from typing import Any
 
 from ftwax import extras, types
 from ftwax.environments import games
-from ftwax.records import array_files, files, loggers, run_directory
+from ftwax.records import array_files, files, game_files, loggers, run_directory
 from ftwax.reporting import history
-from ftwax.runtime import game_files
 
-ABOUT_FILE = 'about.json'
 CARD_FILE = 'README.md'
 FILM_FILE = 'game.gif'
 
@@ -62,7 +60,7 @@ def write_folder(
     _copy(films[-1], directory / FILM_FILE)
   array_files.write(directory, _VARIABLES, variables)
   files.write_atomically(
-    directory / ABOUT_FILE, json.dumps(about, indent=2) + '\n'
+    directory / run_directory.ABOUT_FILE, json.dumps(about, indent=2) + '\n'
   )
   card = _make_card(
     directory.name,
@@ -78,22 +76,6 @@ def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
   """Copies a record; a link could publish any file of its reader."""
   with files.reading(source, 'what can be shared'):
     files.write_synced(target, files.read_bytes(source))
-
-
-def read_members(directory: pathlib.Path) -> list[int]:
-  """Returns the members in a folder; empty for the directory of a run.
-
-  Raises:
-    ValueError: if the file that lists them is damaged.
-  """
-  path = directory / ABOUT_FILE
-  if not path.exists():
-    return []
-  return files.parse_json(
-    path,
-    lambda plain: [int(member) for member in plain['members']],
-    'what is known of shared agents',
-  )
 
 
 def read_variables(
@@ -136,8 +118,8 @@ def push_folder(folder: pathlib.Path, repo_id: str, **options: Any) -> str:
 
 def _read_about(source: pathlib.Path) -> dict[str, Any]:
   """Returns the information recorded about a run or a folder."""
-  if (source / ABOUT_FILE).exists():
-    about = files.read_object(source / ABOUT_FILE)
+  if (source / run_directory.ABOUT_FILE).exists():
+    about = files.read_object(source / run_directory.ABOUT_FILE)
     about.pop('members', None)
     return about
   about = {}

@@ -19,8 +19,9 @@ from ftwax.environments import (
   vector,
 )
 from ftwax.environments.capture_the_flag import browser
+from ftwax.inference import loading, named_players
+from ftwax.records import game_files
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import game_files, loading, named_players
 
 _PETTINGZOO = 'pettingzoo:'
 
