@@ -44,6 +44,7 @@ from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.experiments import capture_the_flag  # noqa: TID251
 from ftwax.inference import loading
+from ftwax.networks import torsos
 from ftwax.population import evolution, ratings, selection
 from ftwax.population import state as state_lib
 from ftwax.records import loggers
@@ -103,7 +104,7 @@ def cartpole(seed: int, num_members: int) -> _Experiment:
   """Eight PPO agents on Gymnasium's CartPole, 5,000 steps each."""
   config = ppo.PPOConfig(
     core='feed_forward',
-    vector_hidden_sizes=(64,),
+    torso=torsos.Torso(hidden_sizes=(64,)),
     sequence_length=32,
     batch_size=4,
     num_epochs=4,

@@ -22,9 +22,8 @@ def make_tables(replay: replays.Replays) -> list[Any]:
   config = replay.config
   if replay.options.prioritized:
     raise ValueError(
-      f'prioritize_replay ({config.prioritize_replay}) must be False with'
-      ' trajectories in Reverb; choose --runtime=device, or --replay=functional'
-      ' with --runtime=local.'
+      f'replay ({config.replay!r}) must be uniform with trajectories in Reverb;'
+      ' choose --runtime=device, or --replay=functional with --runtime=local.'
     )
   return [
     tables.make_queue(tables.QUEUE, config.queue_size, replay.template),
@@ -40,7 +39,7 @@ def make_adder(
     client,
     replay.template,
     num_environments,
-    replay.config.replay_timeout_s,
+    replay.config.queue.timeout_s,
     replay.options,
   )
 
@@ -53,8 +52,8 @@ def make_dataset(
     client,
     replay.template,
     replay.config.batch_size,
-    replay.config.replay_timeout_s,
-    replay.config.prefetch_size,
+    replay.config.queue.timeout_s,
+    replay.config.queue.prefetch_size,
     replay.options,
   )
 

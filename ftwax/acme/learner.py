@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import acme
@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from acme.utils import counting
 
-from ftwax import compilation, types
+from ftwax import compilation, parts, types
 from ftwax.acme import datasets
 from ftwax.acme import variables as variables_lib
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import bounds as bounds_lib
 from ftwax.agents.actor_critic import faults, images
 from ftwax.records import loggers
 
@@ -31,7 +30,7 @@ class Learner(acme.Learner):
     logger: loggers.Logger,
     max_skipped_updates: int = 25,
     image_writer: images.ImageWriter | None = None,
-    bounds: bounds_lib.Bounds = bounds_lib.BOUNDS,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
     counter: counting.Counter | None = None,
   ):
     """Makes a learner in its initial state.
@@ -45,7 +44,7 @@ class Learner(acme.Learner):
         gradients after which the learner raises an error.
       image_writer: logs images of the batches; None for none.
       bounds: bounds of hyperparameters set by `set_hyperparameters`; see
-        `bounds.check_values`.
+        `parts.check_values`.
       counter: counts updates as `steps`, and its counts are logged; None counts
         nothing.
     """
@@ -54,7 +53,7 @@ class Learner(acme.Learner):
     self._logger = logger
     self._max_skipped_updates = max_skipped_updates
     self._image_writer = image_writer
-    self._bounds = bounds
+    self._bounds = bounds or {}
     self._update = compilation.jit(core.update)
     init = compilation.jit_unoptimized(core.init)
     self._state: types.TrainingState = init(key)
@@ -136,7 +135,7 @@ class Learner(acme.Learner):
       ValueError: if a value is out of the config's bounds, is not a number, or
         is fractional where the hyperparameter is an integer.
     """
-    bounds_lib.check_values(values._asdict(), self._bounds)
+    parts.check_values(values._asdict(), self._bounds)
     self._replace(hyperparameters=values)
 
   def set_internal_rewards(self, values: types.InternalRewards) -> None:
@@ -193,18 +192,13 @@ def make_learner(
     environment_spec: specs of the environments.
     counter: see `Learner`.
   """
-  image_writer = None
-  if config.image_period:
-    image_writer = images.ImageWriter(
-      network, config, logger_fn('images', 'learner_steps', None)
-    )
   return Learner(
     config.make_learner_core(network, environment_spec),
     key,
     dataset,
     logger_fn('learner', 'learner_steps', None),
     config.max_skipped_updates,
-    image_writer,
+    images.make_writer(config.tasks, network, logger_fn),
     config.bounds,
     counter,
   )

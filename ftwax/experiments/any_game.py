@@ -35,6 +35,7 @@ from ftwax.environments import (
   jaxmarl_adapter,
   minigrid_adapters,
 )
+from ftwax.networks import cores, torsos
 from ftwax.population import players, population_config, seating, selection
 from ftwax.records import loggers
 from ftwax.runtime import runs
@@ -49,6 +50,8 @@ _TEAMS = {
   'simple_push': (0, 1),
   'simple_crypto': (0, 1, 1),
 }
+
+_MLP = torsos.Torso(hidden_sizes=(128,))
 
 # Flags and fields of the agent with which games are learnt, by the start of
 # their names; each row adds to those above it.
@@ -78,7 +81,7 @@ _SETTINGS: tuple[
       'eval_every': 500_000,
       'num_eval_episodes': 10,
     },
-    {'sequence_length': 64, 'entry_torsos': {'': 'mlp'}},
+    {'sequence_length': 64, 'torso': _MLP.replace(entries={'': 'mlp'})},
   ),
   (
     ('navix:', 'xminigrid:'),
@@ -203,9 +206,8 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   spec = game_vectors.read_spec(make, 'game')
   seats = options.num_environments * spec.num_players // options.num_members
   settings: dict[str, Any] = {
-    'core': 'feed_forward',
-    'hidden_size': 128,
-    'vector_hidden_sizes': (128,),
+    'core': cores.FeedForward(128),
+    'torso': _MLP,
     'batch_size': seats,
     'num_epochs': 4,
     'num_minibatches': 4,

@@ -8,11 +8,11 @@ import pytest
 from dm_env import specs
 
 from ftwax import encodings, trees, types
-from ftwax.networks import embeddings, torsos
+from ftwax.networks import embeddings, entry_torsos
 
 
 def _flatten():
-  return torsos.MLPTorso(())
+  return entry_torsos.MLPTorso(())
 
 
 def _apply(make_embedding, *inputs):

@@ -15,12 +15,16 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, joint_loss, learning
 from ftwax.environments import catch, functional
 from ftwax.losses import vtrace
+from ftwax.networks import cores, torsos
 from ftwax.runtime import sharding
 from ftwax.runtime.device import rollout
 from ftwax.runtime.device import sizes as sizes_lib
 
 CONFIG = impala.IMPALAConfig(
-  hidden_size=8, vector_hidden_sizes=(8,), sequence_length=5, batch_size=4
+  core=cores.LSTM(8),
+  torso=torsos.Torso(hidden_sizes=(8,)),
+  sequence_length=5,
+  batch_size=4,
 )
 
 

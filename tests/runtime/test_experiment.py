@@ -12,6 +12,7 @@ from gymnasium import spaces
 import ftwax
 from ftwax.agents import ppo
 from ftwax.environments import catch
+from ftwax.networks import cores
 from ftwax.records import checkpoints, config_files
 from ftwax.runtime import prepare, run_records, runs
 
@@ -51,10 +52,10 @@ def test_an_experiment_is_named_after_agent_and_environment():
 
 def test_what_users_hold_has_short_reprs(tmp_path):
   made = ftwax.ExperimentConfig(
-    ppo.PPOConfig(hidden_size=32), 'CartPole-v1', 100, num_environments=4
+    ppo.PPOConfig(core=cores.LSTM(32)), 'CartPole-v1', 100, num_environments=4
   )
   assert repr(made) == (
-    'ExperimentConfig(agent=PPOConfig(hidden_size=32),'
+    'ExperimentConfig(agent=PPOConfig(core=LSTM(hidden_size=32)),'
     " environment='CartPole-v1', max_num_actor_steps=100,"
     " name='ppo_CartPole-v1', num_environments=4)"
   )

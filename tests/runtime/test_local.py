@@ -15,7 +15,9 @@ from dm_env import specs
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import validation
+from ftwax.networks import cores
 from ftwax.records import checkpoints, files, loggers, run_directory
+from ftwax.replay import replay_options
 from ftwax.runtime import experiment
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
@@ -64,7 +66,10 @@ def _make_fake(seed):
 def make_experiment():
   def make(environment=_make_fake, learning_rate=1e-3, **options):
     config = impala.IMPALAConfig(
-      hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
+      core=cores.LSTM(8),
+      sequence_length=5,
+      batch_size=4,
+      queue=replay_options.Queue(max_size=8),
     )
     config = config.replace(
       learning_rate=hyperparameters.Constant(learning_rate),

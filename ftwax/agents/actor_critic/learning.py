@@ -26,6 +26,7 @@ from ftwax.agents.actor_critic import (
   joint_loss,
   normalization,
   optimization,
+  tasks,
 )
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.replay import auxiliary_replay
@@ -63,7 +64,7 @@ def make_learner_core(
   network: types.RecurrentNetwork,
   policy_loss: policy_loss_lib.PolicyLoss,
   config: config_lib.ActorCriticConfig,
-  auxiliary_tasks: tuple[auxiliary.AuxiliaryTask, ...] = (),
+  auxiliary_tasks: auxiliary.Tasks = (),
   num_events: int = 1,
   make_targets: policy_loss_lib.MakeTargets | None = None,
   observation_spec: types.SpecTree = None,
@@ -100,9 +101,8 @@ def make_learner_core(
   prior = config.make_internal_rewards_prior(num_events)
   entries: dict[str, tuple[int, ...]] = {}
   if config.normalize_observations:
-    controlled = (
-      (config.frame_entry or '') if config.use_pixel_control else None
-    )
+    control = config.find_task(tasks.PixelControl)
+    controlled = None if control is None else control.entry or ''
     entries = normalization.find_entries(observation_spec, controlled)
   static = _Static(objective, config, num_events, prior, entries)
   return types.LearnerCore(
@@ -115,7 +115,9 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
   key, params_key, hyperparameters_key, rewards_key = jax.random.split(key, 4)
   params = static.objective.network.init(params_key)
   hyperparameters = static.config.sample_hyperparameters(hyperparameters_key)
-  optimizer = optimization.make_optimizer(static.config, hyperparameters)
+  optimizer = optimization.make_optimizer(
+    static.config.optimizer, hyperparameters
+  )
   zero = jnp.zeros((), jnp.int32)
   return types.TrainingState(
     params=params,
@@ -141,7 +143,7 @@ def _update(
   static: _Static, state: types.TrainingState, batch: types.LearnerBatch
 ) -> tuple[types.TrainingState, types.Metrics]:
   hyperparameters = optimization.decay(
-    static.config, state.hyperparameters, state.steps
+    static.config.decay, state.hyperparameters, state.steps
   )
   take_steps = _one_step
   if static.config.steps_per_update > 1:
@@ -273,7 +275,9 @@ def _gradient_step(
   gradients, metrics = jax.grad(joint_loss.joint_loss, 1, has_aux=True)(
     static.objective, learned.params, hyperparameters, *inputs
   )
-  optimizer = optimization.make_optimizer(static.config, hyperparameters)
+  optimizer = optimization.make_optimizer(
+    static.config.optimizer, hyperparameters
+  )
   updates, opt_state = optimizer.update(gradients, learned.opt_state)
   # Applied here, since the optimizer's own learning rate is one.
   rate = hyperparameters.learning_rate

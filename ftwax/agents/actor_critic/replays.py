@@ -8,7 +8,7 @@ import jax
 
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import auxiliary
+from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.replay import (
   auxiliary_replay,
   replay_options,
@@ -35,21 +35,19 @@ class Replays:
   def options(self) -> replay_options.ReplayOptions:
     """Options of the replay that the auxiliary tasks learn from."""
     config = self.config
-    sources = auxiliary.sources(config.make_tasks())
-    replays = auxiliary.REPLAY in sources
-    predicts = auxiliary.REWARD_PREDICTION in sources
-    return replay_options.ReplayOptions(
-      replay_capacity=config.replay_capacity if replays else 0,
-      reward_prediction_capacity=(
-        config.reward_prediction_capacity if predicts else 0
-      ),
-      sequences=trajectories.Sequences(
-        config.reward_prediction_length,
-        config.reward_prediction_period,
-        config.reward_prediction_threshold,
-      ),
-      delta_encodes=config.delta_encode,
-      prioritized=replays and config.prioritize_replay,
+    replays = auxiliary.REPLAY in auxiliary.sources(config.all_tasks)
+    prioritized = replay_options.PrioritizedReplay
+    options = replay_options.ReplayOptions(
+      replay_capacity=config.replay.capacity if replays else 0,
+      delta_encodes=config.queue.delta_encode,
+      prioritized=replays and isinstance(config.replay, prioritized),
+    )
+    prediction = config.find_task(tasks.RewardPrediction)
+    if prediction is None:
+      return options
+    return options._replace(
+      reward_prediction_capacity=prediction.capacity,
+      sequences=prediction.sequences,
     )
 
   @functools.cached_property

@@ -98,6 +98,7 @@ def make_train(
     -parts.experiment.max_num_actor_steps // steps_per_iteration
   )
 
+  @jax.jit  # Else `vmap` would compile its operations one by one.
   def init(
     key: types.Key, **hyperparameters: types.Array | float
   ) -> loop_lib.LoopState:

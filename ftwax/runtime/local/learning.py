@@ -58,11 +58,7 @@ class Learner:
         self._core = sharding.place_learner_core(mesh, parts.learner)
         self._sharding = sharding.replicated(mesh)
       self._options['out_shardings'] = self._sharding, self._sharding, None
-    self._images: images.ImageWriter | None = None
-    if agent.image_period:
-      self._images = images.ImageWriter(
-        parts.network, agent, make_logger('images', 'learner_steps', None)
-      )
+    self._images = images.make_writer(agent.tasks, parts.network, make_logger)
     # Trajectories, and updates that led to the policy that wrote them.
     self._queue: collections.deque[tuple[types.Trajectory, int]] = (
       collections.deque()
