@@ -104,6 +104,7 @@ MAY_IMPORT = {
     'agents',
     'environments',
     'losses',
+    'networks',
     'population',
     'records',
     'reporting',
