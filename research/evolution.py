@@ -43,11 +43,12 @@ from ftwax import hyperparameters
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.experiments import capture_the_flag  # noqa: TID251
+from ftwax.inference import loading
 from ftwax.networks import torsos
 from ftwax.population import evolution, ratings, selection
 from ftwax.population import state as state_lib
 from ftwax.records import loggers
-from ftwax.runtime import evaluation, loading, prepare, sharding
+from ftwax.runtime import evaluation, prepare, sharding
 from ftwax.runtime.device import compiled_arena, matches
 from ftwax.runtime.local import evaluations
 

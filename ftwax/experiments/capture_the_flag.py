@@ -36,12 +36,13 @@ from ftwax.agents import ftw, ppo
 from ftwax.agents.actor_critic import optimization, tasks
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
+from ftwax.inference import live_game, playable
 from ftwax.networks import cores, entry_torsos, heads, torsos
 from ftwax.population import evolution, population_config
 from ftwax.records import tournament_files
 from ftwax.replay import replay_options
 from ftwax.reporting import report
-from ftwax.runtime import evaluation, live_game, playable, prepare, runs
+from ftwax.runtime import evaluation, prepare, runs
 from ftwax.runtime.device import matches
 
 AGENTS = ('small', 'paper')

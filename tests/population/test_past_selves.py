@@ -130,7 +130,7 @@ def test_a_league_is_a_rule(key):
   """An exploiter meets snapshots of the main agent alone."""
 
   def league(population, config):
-    meetings = matchmaking.by_strength(population, config)
+    meetings = matchmaking.ByStrength()(population, config)
     is_main = population.past.member == 0
     return meetings._replace(past=meetings.past * is_main[None])
 

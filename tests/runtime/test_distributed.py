@@ -15,7 +15,7 @@ from ftwax.cli import commands
 from ftwax.population import population_config, selection
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.reporting import history
-from ftwax.runtime import callbacks, distributed, evaluation, runs
+from ftwax.runtime import callbacks, distributed, evaluation, prepare, runs
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import runner
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures('compiles_once')
 def _run(experiment, directory, engine=None, settings=None, **options):
   return runner.run_with(
     lambda: engine or distributed.InProcess(),
-    experiment,
+    prepare.prepare(experiment),
     runs.open_run_directory(
       experiment, directory, options.get('resume', False)
     ),

@@ -14,7 +14,7 @@ from ftwax.environments import catch
 from ftwax.population import evolution, selection
 from ftwax.records import loggers
 from ftwax.reporting import history
-from ftwax.runtime import distributed, runs
+from ftwax.runtime import distributed, prepare, runs
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import runner
 
@@ -155,7 +155,7 @@ def test_learners_of_distributed_runs_do_so_too(tmp_path):
     engine = _Watched(tmp_path)
     runner.run_with(
       lambda engine=engine: engine,
-      experiment,
+      prepare.prepare(experiment),
       runs.open_run_directory(experiment, tmp_path, steps > 800),
       num_eval_episodes=4,
       resume=steps > 800,
