@@ -448,7 +448,7 @@ def _simulate(
       _TEAMS,
       config,
     )
-    parent = selection.win_probability(keys[2], population, config).parent
+    parent = select(keys[2], population, config).parent
     has_copied = parent != jnp.arange(num_members)
     population = evolution.copy_rows(
       population, parent, jnp.zeros_like(has_copied)
