@@ -40,6 +40,26 @@ def where_rows(
   )
 
 
+def raw_key(key: Any) -> types.Key:
+  """Returns a key, typed or not, as numbers, uint32 [..., n].
+
+  Args:
+    key: from `jax.random.key` or `jax.random.PRNGKey`, or several of them.
+  """
+  if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+    return key
+  if key.dtype == jax.random.key(0).dtype:
+    return jax.random.key_data(key)
+
+  def convert(one: Any) -> types.Key:
+    # Of another implementation, whose numbers do not fit.
+    return jax.random.PRNGKey(jax.random.bits(one, (), jnp.uint32) >> 1)
+
+  for _ in key.shape:
+    convert = jax.vmap(convert)
+  return convert(key)
+
+
 def zeros_like_spec(
   spec: types.SpecTree, prefix: tuple[int, ...]
 ) -> types.ArrayTree:

@@ -199,6 +199,7 @@ def vectorize(
     )
 
   def reset(key: types.Key) -> Any:
+    key = trees.raw_key(key)
     if key.ndim == 1:
       key = jax.random.split(key, num_environments)
     return _start(environment, key)
@@ -274,7 +275,9 @@ def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
 def cast_like(tree: types.ArrayTree, like: types.ArrayTree) -> types.ArrayTree:
   """Casts leaves to the dtypes of `like`, as loops over steps require."""
   return jax.tree.map(
-    lambda leaf, other: jnp.asarray(leaf, other.dtype), tree, like
+    lambda leaf, other: jnp.asarray(trees.raw_key(leaf), other.dtype),
+    tree,
+    like,
   )
 
 

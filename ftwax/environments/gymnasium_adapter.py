@@ -18,10 +18,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import dm_env
+import jax
 import numpy as np
 from numpy import typing as npt
 
-from ftwax import extras, types
+from ftwax import encodings, extras, types
 from ftwax.environments import gymnasium_spaces, specified, validation
 from ftwax.environments import vector as vector_lib
 
@@ -58,9 +59,7 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
     self._seed = seed
     self._options = options
     self._num_resets = 0
-    super().__init__(
-      gymnasium_spaces.make_spec(env.observation_space, env.action_space)
-    )
+    super().__init__(_make_spec(env, env.observation_space, env.action_space))
     self._encode = gymnasium_spaces.make_encoder(env.observation_space)
     self._decode = gymnasium_spaces.make_decoder(env.action_space)
     self.spaces = gymnasium_spaces.to_text(
@@ -169,8 +168,10 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
     self._vector_env = vector_env
     self._seed = seed
     super().__init__(
-      gymnasium_spaces.make_spec(
-        vector_env.single_observation_space, vector_env.single_action_space
+      _make_spec(
+        vector_env,
+        vector_env.single_observation_space,
+        vector_env.single_action_space,
       )
     )
     self._encode = gymnasium_spaces.make_encoder(
@@ -232,6 +233,29 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
   def close(self) -> None:
     """Closes the vector environment."""
     self._vector_env.close()
+
+
+def _make_spec(
+  env: Any,
+  observation_space: gymnasium.Space[Any],
+  action_space: gymnasium.Space[Any],
+) -> types.EnvironmentSpec:
+  """Returns the spec of an environment, in which MiniGrid's codes are codes.
+
+  MiniGrid declares codes up to 10 as if they were colors. With one value less,
+  `ftwax.encodings` does not take them for pixels.
+  """
+  spec = gymnasium_spaces.make_spec(observation_space, action_space)
+  name = getattr(env.spec, 'id', None) or type(env.unwrapped).__module__
+  if not name.lower().startswith(('minigrid', 'babyai')):
+    return spec
+
+  def narrow(leaf: Any) -> Any:
+    if encodings.is_picture(leaf) and not encodings.is_image(leaf):
+      return leaf.replace(maximum=leaf.maximum - 1)
+    return leaf
+
+  return spec._replace(observations=jax.tree.map(narrow, spec.observations))
 
 
 def _make_one_by_one(

@@ -43,7 +43,7 @@ def record(
   if not {'DISPLAY', 'WAYLAND_DISPLAY'} & os.environ.keys():
     # Else pygame complains that it finds no screen.
     os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
-  environment = adapting.adapt(environment, seed, render_mode='rgb_array')
+  environment = adapting.wrap(environment, seed, render_mode='rgb_array')
   game = game_vectors.make_games(lambda seed: environment, [seed], 'film')
   names, seated = _seat(seats, environment, game.spec)
   camera = _Camera(environment, game)

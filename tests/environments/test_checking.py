@@ -64,6 +64,40 @@ def test_each_trap_gets_advice(sentence, findings=[]):  # noqa: B006
   assert any(one.startswith(sentence) for one in findings[0].advice)
 
 
+class Valve(gymnasium.Env):
+  """Has a bound on one side of its action."""
+
+  observation_space = spaces.Box(0, 255, (4, 20, 20), np.uint8)
+  action_space = spaces.Box(0.0, np.inf, (1,))
+
+  def reset(self, seed=None, options=None):
+    return self.observation_space.sample(), {}
+
+  def step(self, action):
+    assert action >= 0.0
+    return self.observation_space.sample(), 1.0, True, False, {}
+
+
+def test_half_bounded_actions_and_what_entries_are_taken_for_are_told():
+  found = checking.check(Valve, num_steps=20)
+  assert any('bound on one side only' in one for one in found.advice)
+  assert (
+    'pixels in [0, 1] (a 20x20 image, 4 channels)'
+    in (found.facts['observation'])
+  )
+
+
+def test_random_actions_lie_within_far_bounds():
+  class Far(Valve):
+    action_space = spaces.Box(150.0, 200.0, (1,))
+
+    def step(self, action):
+      assert 150.0 <= action <= 200.0
+      return super().step(action)
+
+  checking.check(Far, num_steps=20)
+
+
 def test_an_error_of_the_environment_is_that_of_a_run():
   class Raising(Codes):
     def step(self, action):

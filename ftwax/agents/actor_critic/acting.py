@@ -89,6 +89,7 @@ def _init(
   key: types.Key,
   batch_size: int,
 ) -> types.ActorState:
+  key = trees.raw_key(key)
   return types.ActorState(
     key=key,
     recurrent_state=network.initial_state(batch_size),

@@ -309,7 +309,7 @@ def _pixel_control_head(
   """Returns a factory of a head with action values for each cell."""
   entry, observations = config.frame_entry, environment_spec.observations
   frame_spec = embeddings.named_leaves(observations).get(entry or '')
-  shape = getattr(frame_spec, 'shape', ())
+  shape = encodings.image_shape(getattr(frame_spec, 'shape', ()))
   if len(shape) not in (2, 3):
     raise ValueError(
       f'frame_entry ({entry!r}) must name an image or signal of the observation'

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import encodings, types
 from ftwax.agents.actor_critic import auxiliary, batches
 from ftwax.losses import (
   latent_kl,
@@ -125,8 +125,8 @@ def controlled_frames(
     # that of its one channel.
     frames = jnp.repeat(frames, size, axis=3)
     # Drop the oldest samples, which do not fill a cell.
-    frames = frames[:, :, frames.shape[2] % size :]
-  return frames
+    return frames[:, :, frames.shape[2] % size :]
+  return encodings.to_image(frames.shape[2:], frames)
 
 
 def signal_grid_shape(

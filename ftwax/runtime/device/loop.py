@@ -122,7 +122,9 @@ class Loop:
   def init(self, key: types.Key) -> LoopState:
     """Returns the initial state, at the start of a round."""
     num_members = self.config.num_members
-    population_key, start_key, replay_key, key = jax.random.split(key, 4)
+    population_key, start_key, replay_key, key = jax.random.split(
+      trees.raw_key(key), 4
+    )
     num_players = len(self.arena.router.opponents)
     population = state_lib.init(
       population_key,
