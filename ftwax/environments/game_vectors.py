@@ -192,13 +192,13 @@ def make_games(
   make = functools.partial(_make, environment_factory, name)
   if isinstance(environment_factory, vector.VectorFactory):
     return VectorGames(make(seeds[0], len(seeds)), name, first)
-  made: Any = adapting.adapt(make(seeds[0]), seeds[0])
+  made: Any = adapting.wrap(make(seeds[0]), seeds[0])
   if isinstance(made, functional.FunctionalEnvironment):
     compiled_games.check_shapes(made)  # Names shapes without seats.
     made = functional.as_game(made)
   if isinstance(made, functional.FunctionalGame):
     return compiled_games.CompiledGames(made, len(seeds), seeds[0], name)
-  others = [adapting.adapt(make(seed), seed) for seed in seeds[1:]]
+  others = [adapting.wrap(make(seed), seed) for seed in seeds[1:]]
   all_made = [made, *others]
   if hasattr(made, 'outcome'):
     return TeamGames(all_made, name, first)
@@ -212,7 +212,7 @@ def _make(
   try:
     return environment_factory(*args)
   except (Exception, SystemExit) as error:
-    environment_faults.fail_to_make(name, error)
+    environment_faults.fail(name, environment_faults.MAKE, error)
 
 
 def read_spec(

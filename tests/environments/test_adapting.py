@@ -2,6 +2,7 @@
 
 import functools
 
+import dm_env
 import fakes
 import gymnasium
 import numpy as np
@@ -171,3 +172,27 @@ def test_the_adapter_alone_gives_none_for_no_reward():
   made = gymnasium_adapter.GymnasiumEnvironment(_NoReward())
   made.reset()
   assert made.step(0).reward is None
+
+
+def test_adapted_environments_keep_their_observations():
+  class Reusing(fakes.FakeEnvironment):
+    def step(self, action):
+      timestep = super().step(action)
+      self._buffer[:] = timestep.observation
+      return timestep._replace(observation=self._buffer)
+
+    def reset(self):
+      self._buffer = super().reset().observation
+      return dm_env.restart(self._buffer)
+
+  made = Reusing(fakes.make_vector_spec())
+  made.title = 'reusing'
+  adapted = adapting.adapt(made, 0)
+  assert isinstance(adapted, dm_env.Environment)
+  assert adapted.title == 'reusing'
+  assert adapted.observation_spec() == made.observation_spec()
+  first = adapted.reset()
+  seen = first.observation.copy()
+  after = [adapted.step(np.int32(0)) for _ in range(3)]
+  np.testing.assert_array_equal(first.observation, seen)
+  assert (after[0].observation != after[1].observation).any()
