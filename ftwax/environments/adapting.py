@@ -236,12 +236,9 @@ def _remedy(environment: Any) -> str:
       'pass vector.VectorFactory of a function that makes a'
       ' gymnasium_adapter.GymnasiumVectorEnvironment'
     )
-  if hasattr(environment, 'agent_iter'):
-    return (
-      'convert it by pettingzoo.utils.conversions.aec_to_parallel, then wrap it'
-      ' in a pettingzoo_adapter.PettingZooGame'
-    )
-  if hasattr(environment, 'possible_agents'):
+  if hasattr(environment, 'possible_agents') or hasattr(
+    environment, 'agent_iter'
+  ):
     return (
       'pass a function of a seed that wraps it in a'
       ' pettingzoo_adapter.PettingZooGame'

@@ -17,6 +17,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import (
+  absences,
   adapting,
   compiled_games,
   environment_faults,
@@ -137,7 +138,13 @@ class TeamGames(vector.VectorEnvironment):
     """Takes ownership of the games; see `vector.VectorEnvironment`."""
     games.check_game(games.spec_of(made[0]))
     self._name = name
+    self._owed: absences.Owed | None = None
     super().__init__(made, name, first)
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts all games."""
+    self._owed = None
+    return super().reset()
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
@@ -163,7 +170,14 @@ class TeamGames(vector.VectorEnvironment):
       environment_faults.fail(
         self._name, 'stacking timesteps of different structures', error
       )
-    return self._checker.check(stacked)
+    self._checker.check(stacked)
+    if not self._spec.absences:
+      return stacked
+    if self._owed is None:
+      self._owed = absences.start(stacked)
+      return stacked
+    paid, self._owed = absences.pay(self._owed, stacked)
+    return paid
 
 
 def make_games(

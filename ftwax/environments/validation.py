@@ -40,11 +40,14 @@ class Rows(NamedTuple):
     is_first: bool [B], whether each row is `FIRST`.
     must_be_first: bool [B], whether it has to be.
     acts: bool [B], whether an action follows.
+    may_be_first: bool [B], whether it may be; with absences alone, where it
+      differs from `must_be_first` if it is not known.
   """
 
   is_first: Any
   must_be_first: Any
   acts: Any
+  may_be_first: Any
 
 
 class Demand(NamedTuple):
@@ -91,11 +94,7 @@ def make_fields(spec: types.EnvironmentSpec) -> list[Field]:
   order = Demand(
     'be FIRST where an episode starts and only there',
     'return FIRST from reset and from the step after LAST',
-    lambda values, rows: (
-      (rows.is_first == rows.must_be_first)
-      & (values >= types.FIRST)
-      & (values <= types.LAST)
-    ),
+    _is_in_order_of_seats if spec.absences else _is_in_order,
   )
   words = 'be a finite scalar in float32', 'return a float32, or None at FIRST'
   if spec.rewards.shape:
@@ -124,6 +123,20 @@ def make_fields(spec: types.EnvironmentSpec) -> list[Field]:
       for path, leaf in jax.tree.leaves_with_path(spec.observations)
     ),
   ]
+
+
+def _is_in_order(values: Any, rows: Rows) -> Any:
+  is_known = (values >= types.FIRST) & (values <= types.LAST)
+  return (rows.is_first == rows.must_be_first) & is_known
+
+
+def _is_in_order_of_seats(values: Any, rows: Rows) -> Any:
+  """As `_is_in_order`, but a seat may also be absent, or repeat `LAST`."""
+  is_known = (values >= types.FIRST) & (values <= types.ABSENT)
+  is_wrong = (rows.is_first & ~rows.may_be_first) | (
+    (values == types.MID) & rows.must_be_first
+  )
+  return is_known & ~is_wrong
 
 
 def _is_mask(path: tuple[Any, ...]) -> bool:
@@ -189,6 +202,7 @@ def find_faults(
     step_type[1:] == types.FIRST,
     step_type[:-1] == types.LAST,
     step_type[1:] < types.LAST,
+    step_type[:-1] >= types.LAST,
   )
   flags = []
   for field, values in zip(fields, _leaves(timesteps), strict=True):
@@ -269,9 +283,12 @@ class Checker:
     step_type = leaves[0]
     is_first = step_type == types.FIRST
     any_first = is_first.any()
-    is_last = step_type == types.LAST
-    rows = Rows(is_first, self._must_be_first, ~is_last)
-    self._must_be_first = is_last
+    must_be = self._must_be_first
+    acts = step_type < types.LAST
+    rows = Rows(is_first, must_be, acts, must_be)
+    # An absent row stays in its episode, or out of any.
+    is_absent = step_type == types.ABSENT
+    self._must_be_first = np.where(is_absent, must_be, step_type == types.LAST)
     self._num_steps += 1
     if any_first:
       self._began[is_first] = self._num_steps

@@ -54,7 +54,7 @@ def record(
     returns += np.reshape(timestep.reward, returns.shape)
     frames.append(camera.take(timestep))
     lines.append(camera.describe(names, returns, step))
-    num_games -= int(timestep.step_type[0] == types.LAST)
+    num_games -= int((timestep.step_type == types.LAST).all())
     if not num_games or step == max_num_steps:
       break
   captioned = videos.add_captions(frames, lines, camera.legend)

@@ -91,7 +91,7 @@ def pixel_control_task(
       hyperparameters.pixel_control_discount,
     )
     return hyperparameters.pixel_control_cost * replay.sum(losses), {
-      'error': jnp.mean(losses)
+      'error': replay.mean(losses)
     }
 
   return auxiliary.AuxiliaryTask(PIXEL_CONTROL, auxiliary.REPLAY, loss)
@@ -193,7 +193,7 @@ def value_replay_task() -> auxiliary.AuxiliaryTask:
     transitions = _replayed_transitions(inputs)
     losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
     return hyperparameters.value_replay_cost * inputs.replay.sum(losses), {
-      'error': jnp.mean(losses)
+      'error': inputs.replay.mean(losses)
     }
 
   return auxiliary.AuxiliaryTask(VALUE_REPLAY, auxiliary.REPLAY, loss)
@@ -260,12 +260,20 @@ def latent_kl_task() -> auxiliary.AuxiliaryTask:
       lambda leaf: leaf[:-1], inputs.fresh.output.auxiliary
     )
     kl = latent_kl.latent_kl(latents['loc'], latents['scale'], latents['tick'])
-    total = hyperparameters.kl_posterior_prior_cost * jnp.sum(
-      kl.posterior_prior
-    ) + hyperparameters.kl_prior_fixed_cost * jnp.sum(kl.prior_fixed)
+    counts = policy_loss.is_timestep(
+      inputs.fresh.trajectory.timestep.step_type
+    )[:-1]
+    posterior_prior, prior_fixed = (
+      jnp.sum(jnp.where(counts, part, 0.0)) for part in kl
+    )
+    num_steps = jnp.maximum(1.0, jnp.sum(counts))
+    total = (
+      hyperparameters.kl_posterior_prior_cost * posterior_prior
+      + hyperparameters.kl_prior_fixed_cost * prior_fixed
+    )
     return total, {
-      'posterior_prior': jnp.mean(kl.posterior_prior),
-      'prior_fixed': jnp.mean(kl.prior_fixed),
+      'posterior_prior': posterior_prior / num_steps,
+      'prior_fixed': prior_fixed / num_steps,
       'tick_fraction': jnp.mean(latents['tick'][-1].astype(jnp.float32)),
     }
 

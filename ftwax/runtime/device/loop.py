@@ -269,7 +269,8 @@ class Loop:
     init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
     keys = jax.random.split(actor_key, self.config.num_members)
     actors = jax.vmap(init)(keys)
-    return population, rollout.start(arena_state, timestep, actors)
+    absences = self.arena.games.spec.absences
+    return population, rollout.start(arena_state, timestep, actors, absences)
 
   def _iterate(
     self,

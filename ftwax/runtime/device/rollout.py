@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from ftwax import trees, types
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import validation
+from ftwax.replay import trajectories
 
 # `(state, action) -> (state, timestep, results)` of environments that reset
 # themselves; `results` are those of the games that ended, or `()`.
@@ -34,6 +35,7 @@ class RolloutState(NamedTuple):
     episode_return: float32 [B] or [B, num_events], undiscounted sum of the
       rewards of the current episode.
     episode_length: int32 [B], number of actions in the current episode.
+    anchor: `Anchor` of seats that may be absent, else `()`.
   """
 
   environment: Any
@@ -41,6 +43,22 @@ class RolloutState(NamedTuple):
   actor: types.ActorState
   episode_return: types.Array
   episode_length: types.Array
+  anchor: Any = ()
+
+
+class Anchor(NamedTuple):
+  """The last timestep of each seat that was not `ABSENT`, leaves [B, ...].
+
+  A trajectory that begins while a seat waits begins with it, so that the action
+  taken there is learned from when its outcome is known.
+
+  Attributes:
+    row: timestep, previous action, logits, seed and value.
+    recurrent_state: of the actor before the timestep.
+  """
+
+  row: Any
+  recurrent_state: types.RecurrentState
 
 
 class Episodes(NamedTuple):
@@ -65,21 +83,42 @@ class Episodes(NamedTuple):
 
 
 def start(
-  environment_state: Any, timestep: dm_env.TimeStep, actor: types.ActorState
+  environment_state: Any,
+  timestep: dm_env.TimeStep,
+  actor: types.ActorState,
+  absences: bool = False,
 ) -> RolloutState:
   """Returns the rollout state at the first timestep of the environments.
 
   Args:
     environment_state: state of the environments.
-    timestep: `FIRST` in all rows, leaves [B, ...].
+    timestep: `FIRST` in all rows that are not absent, leaves [B, ...].
     actor: initial state of the actor.
+    absences: whether rows may be absent.
   """
+  row = _row(timestep, actor, actor)
   return RolloutState(
     environment=environment_state,
     timestep=timestep,
     actor=actor,
     episode_return=jnp.zeros_like(timestep.reward),
     episode_length=jnp.zeros_like(timestep.step_type),
+    anchor=Anchor(row, actor.recurrent_state) if absences else (),
+  )
+
+
+def _row(
+  timestep: dm_env.TimeStep, before: types.ActorState, after: types.ActorState
+) -> tuple[Any, ...]:
+  """Returns the row of a timestep, given the actor before and after it."""
+  # The logits of the action chosen here belong to this timestep; the reward of
+  # that action is in the next row.
+  return (
+    timestep,
+    acting.previous_action_of(timestep, before.action),
+    _zero_at_last(timestep, after.logits),
+    before.seed,
+    after.value,
   )
 
 
@@ -108,21 +147,16 @@ def rollout(
 
   def act(carry: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, ...]]:
     action, actor = select_action(variables, carry.timestep, carry.actor)
-    # The logits of the action chosen here belong to this timestep; the reward
-    # of that action is in the next row.
-    row = (
-      carry.timestep,
-      acting.previous_action_of(carry.timestep, carry.actor.action),
-      _zero_at_last(carry.timestep, actor.logits),
-      carry.actor.seed,
-      actor.value,
-    )
+    row = _row(carry.timestep, carry.actor, actor)
+    if spec.absences:
+      own = Anchor(row, carry.actor.recurrent_state)
+      carry = carry._replace(anchor=_newer(own, carry.anchor))
     environment, timestep, results = step(carry.environment, action)
     carry, statistics = _advance(carry, environment, timestep, actor)
     return carry, (row, (*statistics, results))
 
   # The state before the first timestep, from which the learner unrolls.
-  recurrent_state = state.actor.recurrent_state
+  recurrent_state, anchor = state.actor.recurrent_state, state.anchor
   state, (rows, statistics) = jax.lax.scan(act, state, length=num_steps)
   timesteps, previous_actions, logits, seeds, values = rows
   last_action = acting.previous_action_of(state.timestep, state.actor.action)
@@ -138,11 +172,39 @@ def rollout(
   )
   fields = validation.make_fields(spec)
   faults = validation.find_faults(fields, trajectory.timestep)
+  if spec.absences:
+    trajectory = _without_absences(trajectory, anchor)
   moved, ended, returns, lengths, results = statistics
   return (
     state,
     trajectory,
     Episodes(moved, ended, returns, lengths, results, faults),
+  )
+
+
+def _newer(own: Anchor, before: Anchor) -> Anchor:
+  """Returns `own` for the seats that are not absent, else the one before."""
+  is_absent = own.row[0].step_type == types.ABSENT
+  newer: Anchor = trees.where_rows(is_absent, before, own)
+  return newer
+
+
+def _without_absences(
+  trajectory: types.Trajectory, anchor: Anchor
+) -> types.Trajectory:
+  """Begins a trajectory with a decision and leaves absent timesteps out."""
+  fields = trajectory._replace(recurrent_state=())
+  order = (0, 1, 2, 4, 5)  # Of the fields of a row.
+  rows = [jax.tree.map(lambda leaf: leaf[0], fields[i]) for i in order]
+  first = _newer(Anchor(tuple(rows), trajectory.recurrent_state), anchor)
+  timestep, previous_action, logits, seed, value = (
+    jax.tree.map(lambda leaf, row: leaf.at[0].set(row), fields[i], row)
+    for i, row in zip(order, first.row, strict=True)
+  )
+  return trajectories.compact(
+    types.Trajectory(
+      timestep, previous_action, logits, first.recurrent_state, seed, value
+    )
   )
 
 
@@ -157,15 +219,17 @@ def _advance(
   Returns:
     The next state, and the fields of `Episodes` before `results`.
   """
-  moved = jnp.logical_not(acting.is_first(timestep))
-  ended = timestep.step_type == types.LAST
-  returns = state.episode_return + timestep.reward
   # A reset brings no reward and is not an action.
+  moved = state.timestep.step_type < types.LAST
+  returns = state.episode_return + timestep.reward
   lengths = state.episode_length + moved
+  # A seat that is out when its game ends repeats `LAST`.
+  ended = (timestep.step_type == types.LAST) & (lengths > 0)
   after = RolloutState(
     environment=environment,
     timestep=timestep,
     actor=actor,
+    anchor=state.anchor,
     episode_return=jnp.where(trees.align(ended, returns), 0.0, returns),
     episode_length=jnp.where(ended, 0, lengths),
   )

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import compiled_games, game_vectors, specified
+from ftwax.environments import absences, compiled_games, game_vectors, specified
 from ftwax.population import past_selves, players, routing
 from ftwax.population import seating as seating_lib
 from ftwax.runtime import evaluation
@@ -186,10 +186,6 @@ class Arena(specified.Specified, dm_env.Environment):
     """Closes the games."""
     self._games.close()
 
-  def _first_column(self, rows: types.NumpyArray) -> types.NumpyArray:
-    """Returns the value of the first player of each game, [G]."""
-    return rows.reshape(self._shape)[:, 0]
-
   def _to_members(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     self._timestep = timestep
     if self._routes is None:
@@ -215,14 +211,14 @@ class Arena(specified.Specified, dm_env.Environment):
 
   def _count(self, timestep: dm_env.TimeStep) -> None:
     """Adds a step, leaves [G * P, ...], and records the games that ended."""
-    step_type = self._first_column(timestep.step_type)
-    moved = step_type != types.FIRST
+    step_type = timestep.step_type.reshape(self._shape)
     self._returns += timestep.reward.reshape(self._returns.shape)
-    self._lengths += moved
+    self._lengths += absences.has_moved(step_type)
+    is_first = step_type == types.FIRST
     # At `FIRST`, rewards do not count.
-    if not moved.all():
-      self._returns[~moved] = 0.0
-    ended = np.flatnonzero(step_type == types.LAST)
+    if is_first.any():
+      self._returns[is_first.all(axis=1)] = 0.0
+    ended = np.flatnonzero(absences.is_over(step_type))
     if ended.size:
       self._note_results(ended)
 

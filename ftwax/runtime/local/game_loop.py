@@ -155,8 +155,8 @@ def _play(
   def act(timestep: dm_env.TimeStep) -> types.ArrayTree:
     nonlocal action
     actor.update()
-    # Where all games restart, the action is ignored: skip the network.
-    if not (timestep.step_type == types.LAST).all():
+    # Where nobody decides, as in a restart, skip the network.
+    if (timestep.step_type < types.LAST).any():
       action = actor.select_action(timestep.observation)
     return action
 
@@ -166,9 +166,10 @@ def _play(
     actor.observe_first(timestep)
   for observer in observers:
     observer.observe_first(environment, timestep)
+  num_steps = int(np.count_nonzero(timestep.step_type < types.LAST))
   for taken, timestep in steps:
     actor.observe(taken, timestep)
     for observer in observers:
       observer.observe(environment, timestep, taken)
-    num_steps = int(np.count_nonzero(timestep.step_type != types.FIRST))
     yield Tick(num_steps, arena.take_results())
+    num_steps = int(np.count_nonzero(timestep.step_type < types.LAST))
