@@ -190,6 +190,9 @@ class PettingZooGame(games.SpecifiedGame):
       is_terminal = bool(terminations.get(agent))
       is_over = is_terminal or bool(truncations.get(agent))
       if agent not in seen and not is_over:
+        if agent in self._in_episode:  # It waits.
+          reward = rewards.get(agent, 0)
+          self._rows[agent] = _NOBODY._replace(reward=reward)
         continue
       observation = seen.get(agent, self._last_seen.get(agent))
       # With `final_obs`, the agent has begun again in the same step.

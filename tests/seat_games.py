@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import functional, specified
+from ftwax.environments import functional, pettingzoo_adapter, specified
 
 F, M, L, A = types.FIRST, types.MID, types.LAST, types.ABSENT
 
@@ -118,6 +118,13 @@ def make(table=TABLE):
   )
 
 
+def make_parallel(seed, table=TABLE):
+  """Makes the game of a table as one of PettingZoo."""
+  return pettingzoo_adapter.PettingZooGame(
+    Parallel(table), teams=(0,) * NUM_SEATS, seed=seed
+  )
+
+
 class Parallel:
   """The game of a table as a parallel environment of PettingZoo."""
 
@@ -150,24 +157,23 @@ class Parallel:
 
   def _tell(self):
     column = self._table[:, self._step]
-    is_over = (column == L).all()
     here = {
       agent: seat
       for seat, agent in enumerate(self.possible_agents)
       if column[seat] != A
     }
     self.agents = [agent for agent, seat in here.items() if column[seat] != L]
-    if not self.agents and not is_over:  # All wait.
-      self.agents = ['nobody']
     ends = {agent: column[seat] == L for agent, seat in here.items()}
-    discount = self._ends[:, self._step]
+    is_cut = {
+      agent: self._ends[seat, self._step] > 0 for agent, seat in here.items()
+    }
     return (
       {agent: observe(seat, self._step) for agent, seat in here.items()},
       {
         agent: float(self._paid[seat, self._step])
         for seat, agent in enumerate(self.possible_agents)
       },
-      {agent: ends[agent] and not discount[seat] for agent, seat in here.items()},
-      {agent: ends[agent] and discount[seat] for agent, seat in here.items()},
+      {agent: ends[agent] and not is_cut[agent] for agent in here},
+      {agent: ends[agent] and is_cut[agent] for agent in here},
       {},
     )

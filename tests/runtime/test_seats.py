@@ -1,0 +1,113 @@
+"""Seats that end, wait and return, from their game to what is learned."""
+
+import json
+import pathlib
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import seat_games
+
+import ftwax
+from ftwax import types
+from ftwax.agents import ppo
+
+DISCOUNT = 0.8
+
+ENVIRONMENTS = {
+  'device': seat_games.make(),
+  'local': seat_games.make_parallel,
+}
+
+
+def _train(runtime, directory, max_num_actor_steps, **options):
+  config = ppo.PPOConfig(
+    batch_size=32,
+    sequence_length=6,
+    vector_hidden_sizes=(32,),
+    **{'hidden_size': 16, **options},
+  )
+  config = config.replace(discount=DISCOUNT)
+  experiment = ftwax.ExperimentConfig(
+    agent=config,
+    environment=ENVIRONMENTS[runtime],
+    max_num_actor_steps=max_num_actor_steps,
+    num_environments=8,
+  )
+  return ftwax.run(experiment, runtime=runtime, run_dir=directory / 'run')
+
+
+def _values(agent):
+  """Returns the value of each decision, by seat and step."""
+  select, values = jax.jit(agent.actor.select_action), {}
+  paid = seat_games.rewards(seat_games.TABLE)
+  for seat, row in enumerate(seat_games.TABLE):
+    state, owed = agent.actor.init(jax.random.PRNGKey(0), 1), 0.0
+    for step, kind in enumerate(row):
+      owed += paid[seat, step]
+      if kind == types.ABSENT:
+        continue
+      timestep = dm_env.TimeStep(
+        jnp.array([kind], jnp.int32),
+        jnp.array([0.0 if kind == types.FIRST else owed], jnp.float32),
+        jnp.ones(1),
+        jnp.array(seat_games.observe(seat, step))[None],
+      )
+      owed = 0.0
+      _, state = select(agent.variables, timestep, state)
+      if kind != types.LAST:
+        values[seat, step] = float(state.value[0])
+  return values
+
+
+@pytest.mark.parametrize('runtime', ENVIRONMENTS)
+@pytest.mark.parametrize(
+  'core', ['feed_forward', pytest.param('lstm', marks=pytest.mark.slow)]
+)
+def test_learned_values_are_the_exact_ones(runtime, core, tmp_path):
+  num_steps = 80_000
+  result = _train(
+    runtime,
+    tmp_path,
+    num_steps,
+    core=core,
+    learning_rate=5e-3,
+    learning_rate_decay_steps=num_steps // 110,
+    decayed_to=0.02,
+  )
+  values = _values(ftwax.load(result.run_dir))
+  exact = seat_games.exact_values(DISCOUNT)
+  assert values.keys() == exact.keys()
+  for place, value in exact.items():
+    np.testing.assert_allclose(values[place], value, rtol=0.03, err_msg=place)
+
+
+def _last_row(result):
+  path = pathlib.Path(result.run_dir) / 'logs/learner.jsonl'
+  return json.loads(path.read_text().splitlines()[-1])
+
+
+@pytest.mark.parametrize('runtime', ENVIRONMENTS)
+def test_metrics_are_means_over_decisions(runtime, tmp_path):
+  result = _train(runtime, tmp_path, 400, core='lstm', learning_rate=0.0)
+  row = _last_row(result)
+  # Of an untrained policy of two actions; with half of the rows, it was half.
+  assert row['entropy'] == pytest.approx(np.log(2), rel=1e-3)
+  assert row['kl_old_new'] == pytest.approx(0.0, abs=1e-6)
+  assert row['clip_fraction'] == 0.0
+
+
+@pytest.mark.parametrize('runtime', ENVIRONMENTS)
+def test_steps_are_decisions_and_returns_end_with_the_seat(runtime, tmp_path):
+  result = _train(runtime, tmp_path, 2_000, core='feed_forward')
+  path = pathlib.Path(result.run_dir) / 'logs/train.jsonl'
+  row = json.loads(path.read_text().splitlines()[-1])
+  decisions = (seat_games.TABLE < types.LAST).sum()
+  total = seat_games.rewards(seat_games.TABLE).sum()
+  if runtime == 'device':  # Episodes are those of seats: five in a game.
+    assert row['episode_return'] == pytest.approx(total / 5, rel=0.05)
+    assert row['episode_length'] == pytest.approx(decisions / 5, rel=0.05)
+  else:  # Returns are those of seats in a game.
+    assert row['episode_return'] == pytest.approx(total / 4, rel=1e-3)
