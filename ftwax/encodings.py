@@ -168,7 +168,7 @@ def describe(spec: dm_env.specs.Array, encoding: str | None = None) -> str:
   if is_image(spec):
     height, width, *rest = image_shape(spec.shape)
     channels = (*rest, 1)[0]
-    layer = f' (a {height}x{width} image, {channels} channels)'
+    layer = f' (image, {height}x{width}x{channels})'
   if encoding == ONE_HOT:
     size *= num_values or 1
     what = f'codes, one-hot of {num_values:,} values each'

@@ -126,7 +126,8 @@ def from_pgx(environment: Any) -> functional.FunctionalGame:
 def _observe(environment: Any, state: Any) -> dict[str, types.Array]:
   """Returns what all seats see, leaves [P, ...]."""
   players = jnp.arange(environment.num_players)
-  mask = jnp.tile(state.legal_action_mask, (len(players), 1))
+  is_turn = (players == state.current_player)[:, None]
+  mask = state.legal_action_mask[None] & is_turn
   return {
     # Its public form shows the board to the mover only.
     'board': jax.vmap(lambda player: environment._observe(state, player))(
