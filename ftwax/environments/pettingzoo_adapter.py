@@ -13,7 +13,7 @@ example, mpe2's `simple_tag`, three against one:
     )
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dm_env
@@ -39,6 +39,14 @@ class _Row(NamedTuple):
 
 
 _NOBODY = _Row(types.ABSENT, 0.0, 1.0, None)
+
+
+def _may_act(seen: Any) -> bool:
+  """Returns whether an action mask, if there is one, allows an action."""
+  if not isinstance(seen, Mapping):
+    return True
+  masks = jax.tree.leaves(seen.get(types.ACTION_MASK, True))
+  return all(np.any(mask) for mask in masks)
 
 
 class PettingZooGame(games.SpecifiedGame):
@@ -122,6 +130,7 @@ class PettingZooGame(games.SpecifiedGame):
       return self._timestep()
     for agent, observation in returned[0].items():
       self._put(agent, observation)
+    self._let_wait()
     return self._timestep()
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
@@ -201,6 +210,23 @@ class PettingZooGame(games.SpecifiedGame):
       self._put(agent, final, rewards.get(agent, 0), is_over, is_terminal)
       if is_over and is_back:
         self._back[agent] = _Row(types.FIRST, 0.0, 1.0, observation)
+    self._let_wait()
+
+  def _let_wait(self) -> None:
+    """Makes agents absent who may do nothing while others may.
+
+    So do games in turns that PettingZoo has made parallel.
+    """
+    rows = self._rows.items()
+    deciding = {agent: row for agent, row in rows if row.step_type < types.LAST}
+    waiting = [a for a, row in deciding.items() if not _may_act(row.seen)]
+    if len(waiting) == len(deciding):
+      return
+    for agent in waiting:
+      row = self._rows[agent]
+      if row.step_type == types.FIRST:
+        self._in_episode.discard(agent)
+      self._rows[agent] = _NOBODY._replace(reward=row.reward)
 
   def _take_turn(self) -> None:
     """Puts the row of whose turn it is, and those of agents that are over."""

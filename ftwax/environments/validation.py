@@ -147,7 +147,8 @@ def _observation_demands(spec: Any, is_mask: bool) -> Iterator[Demand]:
   if is_mask:
     yield Demand(
       'allow an action wherever one is taken',
-      'end the episode where none is left',
+      'end the episode where none is left, or make a seat that waits'
+      ' types.ABSENT',
       lambda values, rows: (values != 0).any(axis=-1) | ~rows.acts,
     )
   if spec.dtype.kind in 'fc':

@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pettingzoo
 import pytest
+from pettingzoo.utils import conversions
 
 from ftwax import types
 from ftwax.environments import game_vectors, games, pettingzoo_adapter
@@ -262,6 +263,7 @@ class Nim(pettingzoo.AECEnv):
 
   metadata = {'name': 'nim', 'is_parallelizable': True}
   possible_agents = ['one', 'two', 'three']
+  render_mode = None
 
   def observation_space(self, agent):
     return gymnasium.spaces.Dict(
@@ -321,3 +323,18 @@ def test_turns_decide_who_acts():
   assert left == [5, 4, 2, 1]
   np.testing.assert_array_equal(game.outcome(), [1, -0.5, -0.5])
   assert made.step(np.zeros(3, np.int32)).step_type.tolist() == [F, A, A]
+
+
+def test_games_in_turns_that_were_made_parallel_are_in_turns():
+  game = pettingzoo_adapter.PettingZooGame(
+    conversions.turn_based_aec_to_parallel(Nim())
+  )
+  made = game_vectors.make_games(lambda seed: game, [0], 'nim')
+  timesteps = [made.reset()]
+  for action in (0, 1, 0, 0):
+    timesteps.append(made.step(np.full(3, action, np.int32)))
+  kinds = np.stack([one.step_type for one in timesteps], axis=1)
+  np.testing.assert_array_equal(
+    kinds, [[F, A, A, M, L], [A, F, A, A, L], [A, A, F, A, L]]
+  )
+  np.testing.assert_array_equal(timesteps[4].reward, [1, -1, -1])
