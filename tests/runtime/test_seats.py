@@ -11,7 +11,7 @@ import pytest
 import seat_games
 
 import ftwax
-from ftwax import types
+from ftwax import population, types
 from ftwax.agents import ppo
 
 DISCOUNT = 0.8
@@ -127,3 +127,21 @@ def test_returns_of_local_runs_are_those_of_seats_in_a_game(tmp_path):
   row = json.loads(path.read_text().splitlines()[-1])
   total = seat_games.rewards(seat_games.TABLE).sum()
   assert row['episode_return'] == pytest.approx(total / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize('runtime', ENVIRONMENTS)
+def test_members_and_opponents_take_seats_that_come_and_go(runtime, tmp_path):
+  experiment = _experiment(runtime, 400, core='gru').replace(
+    population=population.PopulationConfig(num_members=2, burn_in_games=2),
+    opponents={'random': population.uniform_player},
+    num_environments=6,
+  )
+  experiment = experiment.replace(agent=experiment.agent.replace(batch_size=12))
+  result = ftwax.run(
+    experiment, eval_every=200, runtime=runtime, run_dir=tmp_path / 'run'
+  )
+  path = pathlib.Path(result.run_dir) / 'logs/evaluation.jsonl'
+  row = json.loads(path.read_text().splitlines()[-1])
+  total = seat_games.rewards(seat_games.TABLE).sum()
+  assert np.mean(row['episode_return']) == pytest.approx(total / 4)
+  assert np.mean(row['episode_length']) == seat_games.NUM_COLUMNS - 1
