@@ -38,10 +38,11 @@ import numpy as np
 
 import ftwax
 from ftwax import hyperparameters, types
-from ftwax.agents import ppo
+from ftwax.agents import ftw, ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag as game_lib
 from ftwax.experiments import capture_the_flag  # noqa: TID251
+from ftwax.networks import cores, torsos
 from ftwax.records import loggers
 from ftwax.reporting import drawing, evaluation_curves
 from ftwax.runtime import experiment as experiment_lib
@@ -106,15 +107,16 @@ def with_core(
   experiment: _Experiment, core: str, noise_scale: float = 0.0
 ) -> _Experiment:
   """Another core; in latents of a hierarchy noise that the learner shares."""
-  options = dataclasses.replace(
-    experiment.agent.level_options, noise_scale=noise_scale
-  )
-  return _with_config(
-    experiment,
-    core=core,
-    level_options=options,
+  level = experiment.agent.core
+  hierarchy = cores.RPTH(
+    level,
+    latent_size=16,
     memory=capture_the_flag.MEMORY,
+    slow_period=hyperparameters.UniformInteger(5, 20),
+    fast_to_slow_gradient_scale=hyperparameters.LogUniform(0.1, 1.0),
+    noise_scale=noise_scale,
   )
+  return _with_config(experiment, core=ftw.named_core(core, hierarchy))
 
 
 def without_evolved_rewards(experiment: _Experiment) -> _Experiment:
@@ -155,21 +157,16 @@ def ppo_lstm(experiment: _Experiment) -> _Experiment:
   """PPO with an LSTM in the same population, with the same internal rewards."""
   ours = experiment.agent
   config = ppo.PPOConfig(
-    core='lstm',
-    hidden_size=128,
-    forget_bias=1.0,
+    core=cores.LSTM(128, forget_bias=1.0),
     skip_connection=False,
-    vector_hidden_sizes=(128,),
+    torso=torsos.Torso(hidden_sizes=(128,)),
     sequence_length=32,
     batch_size=32,
     num_epochs=3,
     num_minibatches=4,
     internal_rewards_prior=ours.internal_rewards_prior,
-    decayed_hyperparameters=ours.decayed_hyperparameters,
-  )
-  config = config.replace(
+    decay=ours.decay,
     learning_rate=hyperparameters.LogUniform(3e-4, 2e-3),
-    learning_rate_decay_steps=ours.priors.learning_rate_decay_steps,
     entropy_cost=hyperparameters.LogUniform(2e-3, 2e-2),
   )
   return experiment.replace(
@@ -228,16 +225,16 @@ def _run_all(
   options: Options, variants: Sequence[str], seeds: Sequence[int]
 ) -> None:
   """Does the unfinished runs, some at a time, each on one core."""
-  cores: queue.Queue[int] = queue.Queue()
+  free: queue.Queue[int] = queue.Queue()
   for core in sorted(os.sched_getaffinity(0))[: options.num_workers]:
-    cores.put(core)
+    free.put(core)
 
   def run_one(variant: str, seed: int) -> None:
     directory = _run_directory(options, variant, seed)
     curve = _read_curve(directory)
     if curve is not None and curve.steps[-1] >= options.max_num_actor_steps:
       return
-    core = cores.get()
+    core = free.get()
     directory.parent.mkdir(parents=True, exist_ok=True)
     flag_values = [f'--variant={variant}', f'--seed={seed}', f'--cpu={core}']
     print(f'{variant}, seed {seed}: started on core {core}', flush=True)
@@ -250,7 +247,7 @@ def _run_all(
           check=True,
         )
     finally:
-      cores.put(core)
+      free.put(core)
     print(f'{variant}, seed {seed}: done', flush=True)
 
   with concurrent.futures.ThreadPoolExecutor(options.num_workers) as pool:

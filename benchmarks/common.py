@@ -1,5 +1,6 @@
 """Shared by benchmarks: times calls, prints tables and runs rivals."""
 
+import collections
 import json
 import os
 import pathlib
@@ -7,7 +8,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -163,3 +164,30 @@ def run_rival(
     command, env=environment, stdout=subprocess.PIPE, text=True, check=True
   )
   return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+class Clock:
+  """Sums the seconds spent in each part of a program."""
+
+  def __init__(self):
+    self.seconds: collections.Counter = collections.Counter()
+
+  def wrap(self, owner: Any, method: str, part: str) -> None:
+    """Counts the time of each `owner.method` call as part of `part`."""
+    inner = getattr(owner, method)
+
+    def timed(*args, **kwargs):
+      before = time.perf_counter()
+      result = inner(*args, **kwargs)
+      self.seconds[part] += time.perf_counter() - before
+      return result
+
+    setattr(owner, method, timed)
+
+  def iterate(self, iterator: Iterator[Any], part: str) -> Iterator[Any]:
+    """Yields from `iterator`; counts the time spent waiting as `part`."""
+    while True:
+      before = time.perf_counter()
+      item = next(iterator)
+      self.seconds[part] += time.perf_counter() - before
+      yield item

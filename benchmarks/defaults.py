@@ -36,7 +36,7 @@ import numpy as np
 from absl import app, flags
 
 import ftwax
-from ftwax.agents import named
+from ftwax.agents import ftw, named
 from ftwax.environments import catch, gymnax_adapter, memory_chain, pixels
 from ftwax.records import loggers
 from ftwax.reporting import evaluation_curves
@@ -173,9 +173,11 @@ def build_experiment(
   agent_name: str, task_name: str, seed: int
 ) -> experiment.ExperimentConfig:
   """Returns the experiment of an agent with its defaults on a task."""
-  task, config = TASKS[task_name], named.AGENTS[agent_name]()
+  task, make = TASKS[task_name], named.AGENTS[agent_name]
+  config = ftw.small() if agent_name == 'ftw' else make()
   if not task.has_pixels:
-    config = config.replace(use_pixel_control=False)
+    tasks = [task for task in config.tasks if task.name != 'pixel_control']
+    config = config.replace(tasks=tuple(tasks))
   return experiment.ExperimentConfig(
     name=f'{agent_name}_{task_name}',
     agent=config,

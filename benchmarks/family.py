@@ -19,6 +19,7 @@ import rlax_updates
 from ftwax import types
 from ftwax.agents import a2c, a3c, impala, ppo, unreal
 from ftwax.environments import catch, functional
+from ftwax.networks import cores
 from ftwax.runtime.device import rollout
 
 _HIDDEN_SIZE = 64
@@ -55,8 +56,8 @@ def make_batch(agent, config, environment, network):
       trajectory,
       types.ReplayBatch(trajectory, jax.numpy.bool_(True)),
       types.RewardPredictionBatch(
-        timestep.observation[: config.reward_prediction_length],
-        timestep.reward[config.reward_prediction_length],
+        timestep.observation[:3],
+        timestep.reward[3],
         jax.numpy.bool_(True),
       ),
     ),
@@ -65,15 +66,9 @@ def make_batch(agent, config, environment, network):
 
 def make_optimizer(config, values):
   """Returns the agent's optimizer with the given hyperparameters."""
-  if config.optimizer == 'adam':
-    scale = optax.scale_by_adam(eps=1e-5)
-  else:
-    scale = optax.scale_by_rms(
-      decay=0.99, eps=float(values.rms_prop_epsilon), eps_in_sqrt=True
-    )
   return optax.chain(
     optax.clip_by_global_norm(float(values.max_gradient_norm)),
-    scale,
+    config.optimizer.scale(jax.tree.map(float, values)),
     optax.scale(-float(values.learning_rate)),
   )
 
@@ -83,8 +78,8 @@ def make_rival(agent, config, environment, batch):
   spec = environment.spec
   sizes = rlax_updates.Sizes(
     num_actions=spec.actions.num_values,
-    hidden_size=config.hidden_size,
-    is_recurrent=config.core == 'lstm',
+    hidden_size=config.core.hidden_size,
+    is_recurrent=isinstance(config.core, cores.LSTM),
     is_image=agent is unreal,
   )
   network = rlax_updates.make_network(sizes, spec.observations.shape)
@@ -146,16 +141,18 @@ def measure_pair(ours, rival, seconds, rounds):
 def make_lines():
   """Returns the lines of the table: name, agent, config, environment."""
   small = {
-    'hidden_size': _HIDDEN_SIZE,
     'sequence_length': 20,
     'batch_size': 32,
   }
   lines = []
-  for core in ('feed_forward', 'lstm'):
+  for core, made in (
+    ('feed_forward', cores.FeedForward(_HIDDEN_SIZE)),
+    ('lstm', cores.LSTM(_HIDDEN_SIZE, forget_bias=1.0)),
+  ):
     for name, agent, config in (
-      ('a2c', a2c, a2c.A2CConfig.paper(core=core, **small)),
-      ('a3c', a3c, a3c.A3CConfig.paper(core=core, **small | {'batch_size': 1})),
-      ('impala', impala, impala.IMPALAConfig.atari_paper(core=core, **small)),
+      ('a2c', a2c, a2c.A2CConfig.paper(core=made, **small)),
+      ('a3c', a3c, a3c.A3CConfig.paper(core=made, **small | {'batch_size': 1})),
+      ('impala', impala, impala.IMPALAConfig.atari_paper(core=made, **small)),
       (
         'ppo',
         ppo,

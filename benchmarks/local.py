@@ -25,6 +25,7 @@ import torch
 
 import ftwax
 from ftwax.agents import ppo
+from ftwax.networks import torsos
 
 _NUM_ENVIRONMENTS = 8
 
@@ -54,8 +55,7 @@ def run_ours(core, make, num_steps):
     agent=ppo.PPOConfig(
       core=core,
       skip_connection=False,
-      vector_hidden_sizes=(64,),
-      hidden_size=64,
+      torso=torsos.Torso(hidden_sizes=(64,)),
       sequence_length=32,
       batch_size=_NUM_ENVIRONMENTS,
       num_epochs=10,

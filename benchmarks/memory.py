@@ -4,7 +4,6 @@ Each cell of the tables is one command, which goes on with an unfinished run:
 
     uv run benchmarks/memory.py learn --task=recall_100 --core=lru
     uv run benchmarks/memory.py cut --task=copying --core=rpth
-    uv run benchmarks/memory.py label --task=recall_100 --core=lru
     uv run benchmarks/memory.py speed --core=lru --length=1024
 
 `all` does every cell of the comparison that is missing, `table` prints what
@@ -20,11 +19,6 @@ run once all seeds have a score. A cell's score is that of the last tenth.
 slow core of a hierarchy as it was, ticking at each step, only at the first step
 of an episode, or with all its parameters zero.
 
-`label` trains the same networks with the right answers to whole episodes of
-recall, 32 at a time, as a bound on what an agent could learn: if this fails,
-neither exploration nor truncation is what fails first. Scores are the shares of
-right answers.
-
 `speed` times acting, and the gradient of an unroll of four sequences, in pairs
 with an LSTM: the two are called in turn. Memory is what XLA allocates for it.
 
@@ -35,7 +29,6 @@ Results are kept in `--directory`.
 import argparse
 import ast
 import bisect
-import dataclasses
 import functools
 import json
 import pathlib
@@ -48,13 +41,11 @@ import common
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from matplotlib import pyplot as plt
 
 import ftwax
-from ftwax import networks, types
+from ftwax import types
 from ftwax.agents import ftw, ppo
-from ftwax.agents.actor_critic import normalization
 from ftwax.environments import (
   copying,
   functional,
@@ -63,6 +54,7 @@ from ftwax.environments import (
   popgym,
   recall,
 )
+from ftwax.networks import cores
 
 _HIERARCHIES = ('rpth', 'rpth_dnc')
 
@@ -77,7 +69,7 @@ _CORES = (
 )
 
 # That of `rpth_dnc`, as in `experiments/ftw_memory.py`.
-_MEMORY = networks.MemoryConfig(num_slots=16, word_size=16, num_reads=1)
+_MEMORY = cores.Memory(num_slots=16, word_size=16, num_reads=1)
 
 # Tasks of the comparison, in the order in which `all` does them.
 _COMPARED = (
@@ -100,9 +92,6 @@ _CHOSEN = ('copying', 'recall_by_key', 't_maze_100')
 
 # Lengths of unrolls that `all` times.
 _LENGTHS = (20, 128, 1024)
-
-# Sequences of an update in `label`.
-_BATCH_SIZE = 32
 
 # Sequences of an update in `speed`.
 _NUM_SEQUENCES = 4
@@ -191,27 +180,6 @@ _TASKS: Mapping[str, _Task] = {
 }
 
 
-class _Clock(NamedTuple):
-  """Hyperparameters of a hierarchy."""
-
-  slow_period: int
-  fast_to_slow_gradient_scale: float = 1.0
-
-
-class _Hierarchy(networks.RPTH):
-  """A temporal hierarchy of fixed period, which any agent can have."""
-
-  def __init__(self, config: networks.RPTHConfig, slow_period: int):
-    super().__init__(config, name='hierarchy')
-    self._clock = _Clock(slow_period)
-
-  def __call__(self, inputs: Any, state: Any, _: Any) -> Any:
-    return super().__call__(inputs, state, self._clock)
-
-  def unroll(self, inputs: Any, start: Any, state: Any, _: Any) -> Any:
-    return super().unroll(inputs, start, state, self._clock)
-
-
 def _num_parameters(config: ppo.PPOConfig, spec: Any) -> int:
   params = jax.eval_shape(config.make_network(spec).init, jax.random.PRNGKey(0))
   return sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -221,19 +189,21 @@ def _with_size(
   config: ppo.PPOConfig, core: str, size: int, slow_period: int
 ) -> ppo.PPOConfig:
   """Returns the config with a core of a number of units."""
-  if core not in _HIERARCHIES:
-    # As far back as the start of an episode, or the default.
-    window = min(config.window, config.sequence_length // 2)
-    return config.replace(core=core, hidden_size=size, window=window)
-  options = networks.RPTHConfig(
-    hidden_sizes=(size, size),
-    latent_size=size,
-    memory=_MEMORY if core == 'rpth_dnc' else None,
-    level_options=dataclasses.replace(
-      ftw.FTWConfig.level_options, memory_length=config.memory_length
-    ),
+  length = config.core.memory_length
+  hierarchy = cores.RPTH(
+    cores.LSTM(size, memory_length=length),
+    memory=_MEMORY,
+    slow_period=slow_period,
+    noise_scale=0.0,
   )
-  return config.replace(core=lambda: _Hierarchy(options, slow_period))
+  made = ftw.named_core(core, hierarchy)
+  if isinstance(made, cores.GTrXL):
+    # As far back as the start of an episode, or the default.
+    window = min(made.window, config.sequence_length // 2)
+    made = made.replace(window=window)
+  elif hasattr(made, 'memory_length'):
+    made = made.replace(memory_length=length)
+  return config.replace(core=made)
 
 
 def _with_core(
@@ -241,7 +211,7 @@ def _with_core(
   core: str,
   num_units: int,
   spec: Any,
-  slow_period: int = ftw.FTWConfig.slow_period,
+  slow_period: int = cores.RPTH.slow_period,
 ) -> ppo.PPOConfig:
   """Returns the config with a core of about the size of an LSTM."""
   wanted = _num_parameters(_with_size(config, 'lstm', num_units, 1), spec)
@@ -349,10 +319,10 @@ def learn(args: argparse.Namespace) -> None:
 # Periods at which `cut` runs a slow core: at its own, at each step, and only at
 # the first step of an episode.
 _PERIODS = {
-  'intact': ftw.FTWConfig.slow_period,
+  'intact': cores.RPTH.slow_period,
   'each step': 1,
   'first step': 2**30,
-  'zero': ftw.FTWConfig.slow_period,
+  'zero': cores.RPTH.slow_period,
 }
 
 
@@ -421,96 +391,6 @@ def _do_parts(
     cell.save(state, curve)
     if min(row['returns']) >= stop_at:
       break
-
-
-def _play(
-  environment: functional.FunctionalEnvironment, length: int, key: types.Key
-) -> tuple[types.NetworkInput, types.Array]:
-  """Plays an episode of recall at random, and returns its answer."""
-  reset_key, action_key = jax.random.split(key)
-  state, first = environment.reset(reset_key)
-  answer = state.goal if hasattr(state, 'goal') else state.context[state.query]
-  num_actions = environment.spec.actions.num_values
-  actions = jax.random.randint(action_key, (length - 1,), 0, num_actions)
-
-  def step(state: Any, action: types.Array) -> tuple[Any, Any]:
-    state, timestep = environment.step(state, action)
-    return state, timestep.observation
-
-  _, rest = jax.lax.scan(step, state, actions)
-  inputs = types.NetworkInput(
-    jnp.concatenate([first.observation[None], rest]),
-    jnp.append(types.NO_ACTION, actions),
-    jnp.zeros(length),
-  )
-  return inputs, answer
-
-
-def _normalize(inputs: types.NetworkInput) -> types.NetworkInput:
-  """Normalizes observations [T, B, ...] by the statistics of this batch."""
-  moments = [
-    {'': moment(inputs.observation, (0, 1))} for moment in (jnp.mean, jnp.var)
-  ]
-  statistics = normalization.ObservationStatistics(jnp.zeros(()), *moments)
-  observation = normalization.normalize(statistics, inputs.observation)
-  return inputs._replace(observation=observation)
-
-
-def label(args: argparse.Namespace) -> None:
-  """Trains a core on the answers of a recall task, from where it was left."""
-  task, cell = _TASKS[args.task], _Cell(args, 'label')
-  environment = task.make()
-  config = _with_core(
-    _make_config(args), args.core, args.units, environment.spec
-  )
-  network = config.make_network(environment.spec)
-  values = config.sample_hyperparameters(jax.random.PRNGKey(0))
-  optimizer = optax.chain(
-    optax.clip_by_global_norm(config.max_gradient_norm),
-    optax.adam(config.learning_rate),
-  )
-  start = jnp.zeros((task.length, _BATCH_SIZE), bool).at[0].set(True)
-  play = functools.partial(_play, environment, task.length)
-  num_updates = args.num_steps // (_NUM_PARTS * task.length * _BATCH_SIZE)
-
-  def loss(params: Any, key: types.Key) -> tuple[types.Array, types.Array]:
-    keys = jax.random.split(key, _BATCH_SIZE)
-    inputs, answers = jax.vmap(play, out_axes=(1, 0))(keys)
-    if config.normalize_observations:
-      inputs = _normalize(inputs)
-    state = network.initial_state(_BATCH_SIZE)
-    output, _ = network.unroll(params, values, None, inputs, start, state)
-    logits = output.logits[-1]
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, answers)
-    return jnp.mean(losses), jnp.mean(jnp.argmax(logits, axis=-1) == answers)
-
-  def update(state: Any, key: types.Key) -> tuple[Any, types.Array]:
-    params, opt_state = state
-    gradients, score = jax.grad(loss, has_aux=True)(params, key)
-    updates, opt_state = optimizer.update(gradients, opt_state)
-    return (optax.apply_updates(params, updates), opt_state), score
-
-  @jax.jit
-  @jax.vmap
-  def train(state: Any, key: types.Key) -> tuple[Any, types.Array]:
-    state, scores = jax.lax.scan(
-      update, state, jax.random.split(key, num_updates)
-    )
-    return state, jnp.mean(scores)
-
-  def go_on(state: Any, part: int) -> tuple[Any, int, Any]:
-    keys = [
-      jax.random.fold_in(jax.random.PRNGKey(seed), part)
-      for seed in range(args.num_seeds)
-    ]
-    state, scores = train(state, jnp.stack(keys))
-    return state, num_updates * task.length * _BATCH_SIZE, scores
-
-  params = jax.vmap(network.init)(
-    jax.vmap(jax.random.PRNGKey)(np.arange(args.num_seeds))
-  )
-  state, curve = cell.load((params, jax.vmap(optimizer.init)(params)))
-  _do_parts(cell, args.stop_at, go_on, state, curve)
 
 
 class _Calls(NamedTuple):
@@ -619,7 +499,7 @@ def _cells() -> Iterable[tuple[str, str]]:
     for core in _CORES
     if core not in (*_HIERARCHIES, 'gtrxl', 'feed_forward')
   ]
-  for cores, tasks in (
+  for names, tasks in (
     (cheap, _COMPARED[:6]),
     (('rpth',), _CHOSEN),
     (cheap, _COMPARED[6:8]),
@@ -627,7 +507,7 @@ def _cells() -> Iterable[tuple[str, str]]:
     (cheap, _COMPARED[8:]),
     (_CORES, _COMPARED),
   ):
-    yield from ((task, core) for task in tasks for core in cores)
+    yield from ((task, core) for task in tasks for core in names)
 
 
 def _with(args: argparse.Namespace, **changes: Any) -> argparse.Namespace:
@@ -780,7 +660,6 @@ def _print_markdown(
 _COMMANDS = {
   'learn': learn,
   'cut': cut,
-  'label': label,
   'speed': speed,
   'all': do_all,
   'table': table,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 import rlax
 
-from ftwax.networks import auxiliary_heads, torsos
+from ftwax.networks import auxiliary_heads, entry_torsos
 
 _DISCOUNT = 0.99
 _BASELINE_COST = 0.5
@@ -58,7 +58,7 @@ class Network(hk.Module):
     super().__init__(name)
     self._sizes = sizes
     if sizes.is_image:
-      self._torso = torsos.ShallowTorso()
+      self._torso = entry_torsos.ShallowTorso()
     else:
       self._torso = hk.Sequential([hk.Flatten(), hk.Linear(64), jax.nn.relu])
     if sizes.is_recurrent:

@@ -4,9 +4,8 @@ Run as `python benchmarks/soak.py --runtime=device --seconds=1800`; by default
 the run is distributed. Prints a row for each process, and exits with status 1
 if the memory of a process grows by 1 MB per minute or more, or if it opens
 files without closing them. Saving a checkpoint opens some files temporarily, so
-only the median must not grow. Each save retains some memory (see
-`docs/reliability.md`), so the result depends on the period of saves, which is
-longer in normal runs.
+only the median must not grow. Each save retains some memory, so the result
+depends on the period of saves, which is longer in normal runs.
 
 `--num_learners 1 2` makes a run with each number and prints their speeds.
 """

@@ -7,12 +7,16 @@ Three things in a page are replaced when it is built:
 - equations, fenced as `math` or inline as GitHub has them, by MathML, which
   browsers render without a script.
 
+`search_words.yml` has what users of other libraries call the subject of a page.
+These words are in the search index, and not on the page.
+
 Pages with a notebook beside them show its outputs and link to it. The page
 `play/index.html` gets the shipped population and the script that draws games.
 """
 
 import dataclasses
 import functools
+import html
 import inspect
 import math
 import pathlib
@@ -22,9 +26,10 @@ from typing import Any
 
 import griffe
 import nbconvert
+import yaml
 from latex2mathml import converter
 
-from ftwax import hyperparameters
+from ftwax import hyperparameters, parts
 from ftwax.agents import named
 
 _PUBLIC = re.compile(r'^::public (\S+)$', re.MULTILINE)
@@ -55,9 +60,29 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown,
   )
   # Markdown takes a line that begins with `<math` for a block of its own.
-  return _MATH_SPAN.sub(
+  markdown = _MATH_SPAN.sub(
     lambda match: f'<span>{_to_mathml(match[1], "inline")}</span>', markdown
   )
+  words = _search_words().get(page.file.src_uri)
+  if words:  # Before the reference, which has every word.
+    page.meta.setdefault('search', {'boost': 4})
+  return _with_search_words(markdown, words)
+
+
+@functools.cache
+def _search_words() -> dict[str, str]:
+  """Returns the words of each page that has some."""
+  path = pathlib.Path(__file__).with_name('search_words.yml')
+  words: dict[str, str] = yaml.safe_load(path.read_text('utf-8'))
+  return words
+
+
+def _with_search_words(markdown: str, words: str | None) -> str:
+  """Adds words below the title that the search finds and nobody sees."""
+  if not words:
+    return markdown
+  title, _, rest = markdown.lstrip().partition('\n')
+  return f'{title}\n\n<p hidden>{html.escape(words)}</p>\n{rest}'
 
 
 def on_post_build(config: Any, **_: Any) -> None:
@@ -97,18 +122,18 @@ def _load_package() -> griffe.Module:
 def _defaults(agent_name: str) -> str:
   """Returns tables of the hyperparameters and the options of an agent."""
   config = named.AGENTS[agent_name]()
-  priors = [
-    (name, _format(prior)) for name, prior in config.priors._asdict().items()
-  ]
+  collected = parts.collect(config).values()
+  priors = [(one.path, _format(one.prior)) for one in collected]
   options = [
     (field.name, _format(getattr(config, field.name)))
     for field in dataclasses.fields(config)
-    if field.name not in config.priors._fields
+    if field.name not in parts.hyperparameters_of(type(config))
   ]
+  told = {one.path: _describe_path(config, one.path) for one in collected}
   return '\n\n'.join(
     [
       'Hyperparameters, which a population may change:',
-      _table(priors, _describe(type(config))),
+      _table(priors, told),
       'Options:',
       _table(options, _describe(type(config))),
     ]
@@ -126,22 +151,29 @@ def _format(value: Any) -> str:
   return f'`{value!r}`'
 
 
+def _describe_path(config: Any, path: str) -> str:
+  """Returns what the docstring of the part that owns a field says of it."""
+  owner, _, name = path.rpartition('.')
+  part = parts.read(config, owner) if owner else config
+  return _describe(type(part)).get(name, '')
+
+
 def _describe(cls: type) -> dict[str, str]:
-  """Returns what the docstrings of a class and its bases tell of fields."""
-  told: dict[str, str] = {}
+  """Returns what the docstrings of a class and its bases say of fields."""
+  texts: dict[str, str] = {}
   for base in reversed(cls.__mro__):
     section = _ATTRIBUTES.search(inspect.cleandoc(base.__doc__ or ''))
     if section:
-      told |= {
+      texts |= {
         name: ' '.join(text.split())
         for name, text in _ATTRIBUTE.findall(section[1])
       }
-  return told
+  return texts
 
 
-def _table(rows: list[tuple[str, str]], told: dict[str, str]) -> str:
+def _table(rows: list[tuple[str, str]], texts: dict[str, str]) -> str:
   lines = ['| name | default | what it is |', '| --- | --- | --- |']
   for name, value in rows:
-    text = told.get(name, '').replace('|', '\\|')
+    text = texts.get(name, '').replace('|', '\\|')
     lines.append(f'| `{name}` | {value} | {text} |')
   return '\n'.join(lines)

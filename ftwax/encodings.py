@@ -2,8 +2,8 @@
 
 Numbers and pixels have an order and a scale. Codes, such as the objects in the
 cells of a grid, have neither, and need a feature for each value. This is the
-only place that tells one from the other; `entry_encodings` of an agent's config
-overrides it.
+only place that tells one from the other; `torsos.Torso.encodings` overrides
+it.
 
 Pictures may be stacked, and their channels may come first or last: the two
 neighbouring axes whose shorter one is longest are height and width.
@@ -79,8 +79,8 @@ def check_size(name: str, spec: dm_env.specs.Array) -> None:
   raise ValueError(
     f'observation {name!r} ({spec.dtype} {spec.shape}) must hold at most'
     f' {_MAX_CODES:,} codes to have features for each, not {num_codes:,}; set'
-    f' entry_encodings={{{name!r}: {SCALED!r}}} if they are numbers or pixels,'
-    f' or {choose(spec)!r} if they are codes.'
+    f' torso=torsos.Torso(encodings={{{name!r}: {SCALED!r}}}) if they are'
+    f' numbers or pixels, or {choose(spec)!r} if they are codes.'
   )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 # Names here of what other libraries call otherwise.
 SYNONYMS: Mapping[str, str] = {
-  'anneal_lr': 'learning_rate_decay_steps',
+  'anneal_lr': 'decay',
   'clip_coef': 'clip_epsilon',
   'clip_eps': 'clip_epsilon',
   'clip_range': 'clip_epsilon',
@@ -14,12 +14,11 @@ SYNONYMS: Mapping[str, str] = {
   'env_id': 'environment',
   'gamma': 'discount',
   'lr': 'learning_rate',
-  'lstm_hidden_size': 'hidden_size',
   'max_grad_norm': 'max_gradient_norm',
   'n_envs': 'num_environments',
   'n_epochs': 'num_epochs',
   'n_steps': 'sequence_length',
-  'net_arch': 'vector_hidden_sizes',
+  'net_arch': 'torso',
   'norm_adv': 'normalize_advantages',
   'num_envs': 'num_environments',
   'num_steps': 'sequence_length',
@@ -30,6 +29,32 @@ SYNONYMS: Mapping[str, str] = {
   'vf_coef': 'baseline_cost',
 }
 
+# What sets an option of an agent that one of its parts owns.
+OF_PARTS: Mapping[str, str] = {
+  'cell_size': 'tasks=(tasks.PixelControl(cell_size=...),)',
+  'dropout': 'core=cores.LSTM(layer_norm=True, dropout=...)',
+  'entry_encodings': 'torso=torsos.Torso(encodings=...)',
+  'entry_torsos': 'torso=torsos.Torso(entries=...)',
+  'forget_bias': 'core=cores.LSTM(forget_bias=...)',
+  'frame_entry': 'tasks=(tasks.PixelControl(entry=...),)',
+  'hidden_size': 'core=cores.LSTM(hidden_size=...)',
+  'image_torso': 'torso=...',
+  'learning_rate_decay_steps': '.decayed_over(num_steps)',
+  'lstm_hidden_size': 'core=cores.LSTM(hidden_size=...)',
+  'max_queue_size': 'queue=replay_options.Queue(max_size=...)',
+  'memory': 'core=cores.RPTH(memory=cores.Memory(...))',
+  'memory_length': 'core=cores.LRU(memory_length=...)',
+  'pixel_control_cost': 'tasks=(tasks.PixelControl(cost=...),)',
+  'prioritize_replay': 'replay=replay_options.PrioritizedReplay()',
+  'replay_capacity': 'replay=replay_options.Replay(capacity=...)',
+  'reward_prediction_cost': 'tasks=(tasks.RewardPrediction(cost=...),)',
+  'rms_prop_epsilon': 'optimizer=optimization.RMSProp(epsilon=...)',
+  'slow_period': 'core=cores.RPTH(slow_period=...)',
+  'use_pixel_control': "tasks=('pixel_control',)",
+  'use_reward_prediction': "tasks=('reward_prediction',)",
+  'vector_hidden_sizes': 'torso=torsos.Torso(hidden_sizes=...)',
+}
+
 
 def suggest(name: str, known: Collection[str]) -> str:
   """Returns the end of an error message about an unknown name.
@@ -38,6 +63,8 @@ def suggest(name: str, known: Collection[str]) -> str:
     name: the unknown name; one of another library has its name here suggested.
     known: the names that there are, with or without leading dashes.
   """
+  if name in OF_PARTS:
+    return f'; did you mean {OF_PARTS[name]}?'
   meant = SYNONYMS.get(name.lstrip('-'), '')
   close = [one for one in known if one.lstrip('-') == meant]
   if meant and not close and name.startswith('-'):

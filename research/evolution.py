@@ -43,6 +43,7 @@ from ftwax import hyperparameters
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.experiments import capture_the_flag  # noqa: TID251
+from ftwax.networks import torsos
 from ftwax.population import evolution, ratings, selection
 from ftwax.population import state as state_lib
 from ftwax.records import loggers
@@ -102,7 +103,7 @@ def cartpole(seed: int, num_members: int) -> _Experiment:
   """Eight PPO agents on Gymnasium's CartPole, 5,000 steps each."""
   config = ppo.PPOConfig(
     core='feed_forward',
-    vector_hidden_sizes=(64,),
+    torso=torsos.Torso(hidden_sizes=(64,)),
     sequence_length=32,
     batch_size=4,
     num_epochs=4,
@@ -267,12 +268,10 @@ def _play(
   if parts.spec.num_players > 1:
     row = evaluation.make_row(_play_games(parts, agents, num_games, turn))
   else:
-    sources = [_Source(agent.variables) for agent in agents]
-    evaluator = evaluations.Evaluator(parts, sources, num_games, (turn,))
-    try:
-      row = evaluation.make_row(evaluator.run())
-    finally:
-      evaluator.close()
+    variables = [agent.variables for agent in agents]
+    row = evaluation.make_row(
+      evaluations.evaluate(parts, variables, num_games, (turn,))
+    )
   returns = row.get('member_returns', [row['episode_return']])
   return np.array(row.get('member_scores', np.expand_dims(returns, 1)))
 
@@ -302,16 +301,6 @@ def _stack(agents: Sequence[Any]) -> Any:
   return jax.tree.map(
     lambda *leaves: jnp.stack(leaves), *(agent.variables for agent in agents)
   )
-
-
-class _Source:
-  """Variable source of a member, for evaluations."""
-
-  def __init__(self, variables: Any):
-    self._variables = variables
-
-  def get_variables(self, names: Sequence[str]) -> list[Any]:
-    return [self._variables for _ in names]
 
 
 def _match(

@@ -8,8 +8,7 @@ Each row of `docs/paper.md`, which this program writes, is a claim of Jaderberg
 et al. (2019, arXiv:1807.01281) on agents that were trained in their game, what
 `--run` shows of it in ours, and whether it holds. A claim holds, or does not
 hold, if the 95% interval of the number lies on one side of the stated one.
-Intervals are bootstrapped over games; of one population they say nothing about
-others.
+Intervals are bootstrapped over the games of one population.
 
 Rows are kept in `--directory`; those that are there already are not computed
 again. Some need another run: one with several checkpoints for the phases of
@@ -293,7 +292,7 @@ def strength(options: Options) -> Row:
   (scores,) = against_scripts(options, config_of(options), _SCRIPTS)
   verdicts = [judge(common.interval(one), 0.5) for one in scores]
   return Row(
-    'Trained agents win against all scripted players',
+    'Agents beat all scripted players',
     _by_name(_SCRIPTS, scores),
     _all_of(verdicts),
   )
@@ -301,7 +300,7 @@ def strength(options: Options) -> Row:
 
 def progress(options: Options) -> Row:
   """When members win more than half of their games against each script."""
-  claim = 'Strength grows through training: weak bots are passed first'
+  claim = 'Weak scripts are beaten before strong ones'
   curve = options.phases and evaluation_curves.read(options.phases)
   if not curve:
     return untried(claim, 'needs `--phases`, a run with evaluations')
@@ -312,16 +311,12 @@ def progress(options: Options) -> Row:
   first = [
     float(steps[0]) if len(steps) else np.inf for steps in passed.values()
   ]
-  told = ', '.join(
+  steps = ', '.join(
     f'{name} {step / 1e6:.1f}M' if np.isfinite(step) else f'{name} never'
     for name, step in zip(passed, first, strict=True)
   )
   holds = first == sorted(first) and np.isfinite(first[0])
-  return Row(
-    claim,
-    f'steps until more than half of the games are won: {told}',
-    HOLDS if holds else FAILS,
-  )
+  return Row(claim, f'steps until: {steps}', HOLDS if holds else FAILS)
 
 
 def learning_rate(options: Options) -> Row:
@@ -330,9 +325,7 @@ def learning_rate(options: Options) -> Row:
   before, after = first['learning_rate'], last['learning_rate']
   return Row(
     'Evolution lowers the learning rate',
-    'members begin with'
-    f' {_list(before, 1e-3)} and end with {_list(after, 1e-3)} thousandths,'
-    ' apart from the annealing',
+    f'from {_list(before, 1e-3)} to {_list(after, 1e-3)} thousandths',
     judge(
       (np.mean(before) - np.max(after), np.mean(before) - np.min(after)), 0
     ),
@@ -341,10 +334,7 @@ def learning_rate(options: Options) -> Row:
 
 def internal_rewards(options: Options) -> Row:
   """The signs of internal rewards that evolution leaves."""
-  claim = (
-    'Internal rewards take the signs of the points of the game, of which'
-    ' evolution is told nothing'
-  )
+  claim = 'Evolution finds the signs of the rewards'
   # Of events whose weights may begin with either sign.
   signs = {
     'i_picked_up_the_flag': 1,
@@ -364,8 +354,8 @@ def internal_rewards(options: Options) -> Row:
   if not all(priors[name].low < 0.0 < priors[name].high for name in signs):
     return untried(
       claim,
-      'priors of the run give the signs; [what runs with wide priors learned]'
-      '(results.md#wide-and-narrow-priors-of-internal-rewards)',
+      'the priors give them; see'
+      ' [wide priors](results.md#what-members-come-to-value)',
     )
   _, last = _traits(options.run)
   weights = dict(zip(game_lib.EVENT_NAMES, last['weights'].T, strict=True))
@@ -373,10 +363,10 @@ def internal_rewards(options: Options) -> Row:
     judge((np.min(sign * weights[name]), np.max(sign * weights[name])), 0)
     for name, sign in signs.items()
   ]
-  told = '; '.join(
+  means = '; '.join(
     f'{name.replace("_", " ")} {np.mean(weights[name]):+.2f}' for name in signs
   )
-  return Row(claim, f'means of the members: {told}', _all_of(verdicts))
+  return Row(claim, f'means of the members: {means}', _all_of(verdicts))
 
 
 def knowledge(options: Options) -> Row:
@@ -389,36 +379,35 @@ def knowledge(options: Options) -> Row:
     for states in (record.states, record.untrained)
   )
   gain = trained - untrained
-  is_told = config_of(options).observation == 'features'
-  seen = 'each observation tells' if is_told else 'no observation tells'
+  is_shown = config_of(options).observation == 'features'
+  seen = 'observations show it' if is_shown else 'no observation shows it'
   return Row(
-    'A linear probe of the state tells whether both flags are away; area under'
-    ' the curve 0.91 if trained as in the paper, 0.70 in self-play',
-    f'trained {_span(trained)}, untrained {_span(untrained)}; {seen} whether'
-    ' flags are at home',
+    'A linear probe finds whether both flags are away (area under the curve'
+    ' 0.91, and 0.70 in self-play)',
+    f'trained {_span(trained)}, untrained {_span(untrained)}; {seen}',
     judge(_percentiles(gain), 0),
   )
 
 
 def units(options: Options) -> Row:
-  """Whether single units tell situations, more so if trained."""
+  """Whether single units encode situations, more so if trained."""
   record = _record(options)
   answers = {
     'our flag is away': record.facts.flag_is_away,
     'a team mate carries': record.facts.teammate_carries,
     'I wait': record.facts.waits,
   }
-  told, gains = [], []
+  areas, gains = [], []
   for name, answer in answers.items():
     trained, untrained = (
       _resampled(states, _best_unit(states, answer), answer)
       for states in (record.states, record.untrained)
     )
     gains.append(trained - untrained)
-    told.append(f'{name} {_span(trained)}, untrained {_span(untrained)}')
+    areas.append(f'{name} {_span(trained)}, untrained {_span(untrained)}')
   return Row(
-    'Single units tell situations, better after training',
-    'areas under the curve of the best unit: ' + '; '.join(told),
+    'Single units encode situations, better after training',
+    '; '.join(areas),
     judge(_percentiles(np.mean(gains, axis=0)), 0),
   )
 
@@ -433,11 +422,10 @@ def clusters(options: Options) -> Row:
   )
   chance = 1 / len(what_it_knows.SITUATIONS)
   return Row(
-    'The map of states in two dimensions falls into clusters by situation',
-    'of the ten nearest states on a map of two principal components, as many of'
-    f' each of {len(what_it_knows.SITUATIONS)} situations, this share is of the'
-    f' same one: trained {common.summarize(trained)}, untrained'
-    f' {common.summarize(untrained)}, chance {chance:.2f}',
+    'States form clusters by situation',
+    'share of the ten nearest states on a map of two components: trained'
+    f' {common.summarize(trained)}, untrained {common.summarize(untrained)},'
+    f' chance {chance:.2f}',
     _all_of(
       [
         judge(common.interval(trained), chance),
@@ -451,13 +439,10 @@ def whole(options: Options) -> list[Row]:
   """Some of the claims for the agent with all parts, on pictures."""
   functions = strength, maps, knowledge, units, clusters
   if options.whole is None:
-    return [untried('All parts of the agent, on pictures', 'needs `--whole`')]
+    return [untried('The whole agent, from pixels', 'needs `--whole`')]
   options = dataclasses.replace(options, run=options.whole)
   rows = [function(options) for function in functions]
-  return [
-    row._replace(claim=f'All parts of the agent, on pictures: {row.claim}')
-    for row in rows
-  ]
+  return [row._replace(claim=f'From pixels: {row.claim}') for row in rows]
 
 
 def phases(options: Options) -> list[Row]:
@@ -523,7 +508,7 @@ def phases(options: Options) -> list[Row]:
 
 def mates(options: Options) -> Row:
   """Members beside strangers."""
-  claim = 'Agents play as well with team mates that they have never met'
+  claim = 'Agents play as well beside strangers'
   if options.stranger is None:
     return untried(claim, 'needs `--stranger`')
   agents, config = load(options.run, options), config_of(options)
@@ -543,15 +528,15 @@ def mates(options: Options) -> Row:
   )
   return Row(
     claim,
-    f'against the tactician: beside its own {common.summarize(own)}, beside a'
-    f' stranger {common.summarize(other)}',
+    f'tactician: beside its own {common.summarize(own)}, beside a stranger'
+    f' {common.summarize(other)}',
     judge(common.interval(other - np.mean(own)), -_SLACK),
   )
 
 
 def opponents(options: Options) -> Row:
   """Members against strangers."""
-  claim = 'Agents beat teams of a population that they have never met'
+  claim = 'Agents beat teams of strangers'
   if options.stranger is None:
     return untried(claim, 'needs `--stranger`')
   agents = load(options.run, options)
@@ -575,17 +560,13 @@ def maps(options: Options) -> Row:
     f'{height}x{width}': {'height': height, 'width': width}
     for height, width in ((13, 17), (17, 23))
   }
-  return _elsewhere(
-    options, 'Agents win on maps of sizes that they never trained on', configs
-  )
+  return _elsewhere(options, 'Agents win on maps of other sizes', configs)
 
 
 def team_sizes(options: Options) -> Row:
   """Teams of sizes that no member has played in."""
   configs = {f'{size} a side': {'team_size': size} for size in (1, 3, 4)}
-  return _elsewhere(
-    options, 'Agents win in teams of sizes that they never trained in', configs
-  )
+  return _elsewhere(options, 'Agents win in teams of other sizes', configs)
 
 
 def delays(options: Options) -> Row:
@@ -593,24 +574,20 @@ def delays(options: Options) -> Row:
   scores = against_scripts(options, config_of(options), _STRONGEST, _DELAYS)
   scores = scores.reshape(len(_DELAYS), -1)
   late = scores[_DELAYS.index(_LATE)]
-  told = [
+  by_delay = [
     f'{steps}: {common.summarize(one)}'
     for steps, one in zip(_DELAYS, scores, strict=True)
   ]
   return Row(
-    f'Actions may be late by 375 ms, {_LATE} of its steps, without loss',
-    'mean score against attacker and tactician by steps of delay:'
-    f' {", ".join(told)}; a step here is a whole cell or a quarter turn',
+    f'Actions may be {_LATE} steps late',
+    f'by steps: {", ".join(by_delay)}; a step is a whole cell',
     judge(common.interval(late - np.mean(scores[0])), -_SLACK),
   )
 
 
 def exploiter(options: Options) -> Row:
   """The bound of a best responder."""
-  claim = (
-    'Two professional testers who practise for 12 hours against fixed agents'
-    ' win 25% of the games'
-  )
+  claim = 'People who practise for 12 hours win 25% of games'
   if options.exploit is None:
     return untried(claim, 'needs `--exploit`, a run of `ftwax exploit`')
   path = pathlib.Path(options.exploit) / exploiting.FILE
@@ -621,8 +598,8 @@ def exploiter(options: Options) -> Row:
   )
   return Row(
     claim,
-    f'a responder trained for {last["steps"] / 1e6:.1f}M steps against the'
-    f' frozen member scores {share:.2f} ({low:.2f} to {high:.2f})',
+    f'a best response of {last["steps"] / 1e6:.1f}M steps scores {share:.2f}'
+    f' ({low:.2f} to {high:.2f})',
     # Holds if the member is no easier to beat.
     judge((0.25 - high, 0.25 - low), 0),
   )
@@ -633,7 +610,7 @@ def hierarchy(options: Options) -> Row:
   claim = 'The temporal hierarchy and the DNC make agents stronger'
   if options.memory is None:
     return untried(claim, 'needs `--memory`, runs of benchmarks/memory.py')
-  told, verdicts = [], []
+  found, verdicts = [], []
   for core in ('rpth', 'rpth_dnc'):
     # The means of the last tenth of training, [tasks, seeds].
     gains = np.array(
@@ -643,31 +620,19 @@ def hierarchy(options: Options) -> Row:
         for task in _MEMORY_TASKS
       ]
     )
-    by_task = ', '.join(
-      f'{task} {np.mean(gain):+.2f}'
-      for task, gain in zip(_MEMORY_TASKS, gains, strict=True)
-    )
-    told.append(f'{core} {common.summarize(gains.ravel())}: {by_task}')
+    found.append(f'{core} {common.summarize(gains.ravel())}')
     verdicts.append(judge(common.interval(gains.ravel()), 0))
   return Row(
     claim,
-    'returns of PPO beyond those of an LSTM of as many parameters after as many'
-    f' steps, three seeds of each task: {"; ".join(told)}. An LSTM takes half'
-    ' or an eighth of the time. With the settings of FTW and more steps both'
-    ' are ahead in copying'
-    ' ([which core](which_core.md#the-hierarchy-and-the-dnc)); in this'
-    " library's game the hierarchy gains nothing"
-    ' ([results](results.md#the-ftw-agent-parts-of-it-and-ppo))',
+    f'returns beyond an LSTM on three tasks of memory: {", ".join(found)}'
+    ' ([which core](which_core.md#the-hierarchy-and-the-dnc))',
     _all_of(verdicts),
   )
 
 
 _NEVER = (
-  ('Agents beat strong human players', 'no games of people are recorded'),
-  (
-    'People rate agents as more collaborative than people',
-    'no games of people are recorded',
-  ),
+  ('Agents beat strong human players', 'no recorded games of people'),
+  ('People find agents more collaborative', 'no recorded games of people'),
 )
 
 
@@ -700,18 +665,6 @@ ROWS: Mapping[str, Callable[[Options], Row | list[Row]]] = {
   )
 }
 
-# The flags that rows need, of those that name runs.
-_NEEDS = {
-  'progress': 'phases',
-  'phases': 'phases',
-  'mates': 'stranger',
-  'opponents': 'stranger',
-  'exploiter': 'exploit',
-  'hierarchy': 'memory',
-  'whole': 'whole',
-}
-
-
 # Parts of rows.
 
 
@@ -726,13 +679,13 @@ def _elsewhere(
     )[0]
     for name, change in changes.items()
   }
-  told = [
+  found = [
     f'{name}: {_by_name(_STRONGEST, one)}' for name, one in scores.items()
   ]
   verdicts = [
     judge(common.interval(one), 0.5) for pair in scores.values() for one in pair
   ]
-  return Row(claim, '; '.join(told), _all_of(verdicts))
+  return Row(claim, '; '.join(found), _all_of(verdicts))
 
 
 def _by_name(names: Sequence[str], scores: types.Floats) -> str:
@@ -820,7 +773,7 @@ def _probe(states: types.NumpyArray, answer: types.NumpyArray) -> probes.Probe:
 def _best_unit(
   states: types.NumpyArray, answer: types.NumpyArray
 ) -> probes.Probe:
-  """Returns a probe of the single unit that tells an answer best."""
+  """Returns a probe of the single unit that gives an answer best."""
   size = states.shape[-1]
   every = probes.Probe(0.0, 1.0, np.eye(size), np.zeros(size))
   fitted = _flat(_split(states)[0])
@@ -922,7 +875,7 @@ def _phase_row(
     stages: shares in games, [games] by stage, in the order of training.
     sign: 1 for a maximum, -1 for a minimum.
   """
-  told = ', '.join(f'{name} {np.mean(one):.2f}' for name, one in stages.items())
+  shares = ', '.join(f'{np.mean(one):.2f}' for one in stages.values())
   first, *middle, last = stages.values()
   extreme = max(middle, key=lambda one: sign * np.mean(one))
   verdict = _all_of(
@@ -931,7 +884,7 @@ def _phase_row(
       for end in (first, last)
     ]
   )
-  return Row(claim, f'share of steps: {told}', verdict)
+  return Row(claim, f'share of steps, untrained to trained: {shares}', verdict)
 
 
 # The page.
@@ -966,13 +919,9 @@ def write_page(
     for verdict in (HOLDS, FAILS, OPEN, UNTRIED)
   ]
   table = [
-    '| the paper | here | | CPU s | commit | command |',
-    '| --- | --- | --- | --- | --- | --- |',
-    *(
-      f'| {row["claim"]} | {row["ours"]} | {row["verdict"]} |'
-      f' {row["seconds"]} | {row["commit"]} | {_command(row["name"])} |'
-      for row in rows
-    ),
+    '| the paper | here | |',
+    '| --- | --- | --- |',
+    *(f'| {row["claim"]} | {row["ours"]} | {row["verdict"]} |' for row in rows),
   ]
   date = datetime.date.today().isoformat()
   path = pathlib.Path(options.page)
@@ -989,7 +938,6 @@ def write_page(
     pictures=_PICTURES if are_drawn else '',
     options=options,
     commands='\n'.join(_commands(options)),
-    machine=common.machine(),
     mark=f'<!-- recorded {date} {commit} -->',
     table='\n'.join(table),
   )
@@ -998,13 +946,12 @@ def write_page(
 
 
 _PICTURES = f"""
-Where the first member of the run of phases was, one map of all games for each
-phase, its own base on the left:
+One map of all games for each phase of training; the own base is on the left:
 
 ![Maps of visited cells in five phases of training](figures/{_VISITS})
 
-The first {_FILM_STEPS} steps of a game of two copies of it, in blue, against
-two attackers (`ftwax film RUN --step=STEP` films any phase):
+The first {_FILM_STEPS} steps of a game of two copies of a member, in blue,
+against two attackers:
 
 | untrained | in mid-training | trained |
 | --- | --- | --- |
@@ -1013,19 +960,16 @@ two attackers (`ftwax film RUN --step=STEP` films any phase):
 
 _PAGE = """# The paper, claim by claim
 
-What Jaderberg et al. (2019,
-[arXiv:1807.01281](https://arxiv.org/abs/1807.01281)) say of agents that played
-450,000 games in three dimensions, held against small members of a population in
-this library's game. Of these claims {} hold, {} do not, {} are undecided and {}
-were not tried. A claim holds if the 95% interval of its number lies on its
-side. Intervals are bootstrapped over {options.games} games of each number, and
-tell nothing of other populations.
+Jaderberg et al. (2019,
+[arXiv:1807.01281](https://arxiv.org/abs/1807.01281)) trained agents for 450,000
+games in three dimensions. This page tests their claims on a small population in
+this library's game: {} hold, {} do not, {} are undecided and {} were not tried.
+A claim holds if the 95% interval excludes the opposite. Intervals are
+bootstrapped over {options.games} games of each number, of one population.
 
-`uv run research/paper.py` computes the rows and writes this page; with the
-flags in the last column it prints one of them. The first
-{options.members} members of `{options.run}` play, seed {options.seed};
-{machine}. The runs of the phases of training, of strangers, of a responder, of
-all parts of the agent and of memory were
+`uv run research/paper.py` computes the rows and writes this page. The first
+{options.members} members of `{options.run}` play, seed {options.seed}. Other
+rows need runs made by these commands:
 
 {commands}
 
@@ -1033,17 +977,8 @@ all parts of the agent and of memory were
 
 {table}
 
-The second column gives means and 95% intervals; a score is 1 for a win and 0.5
-for a draw.
+A score is 1 for a win and 0.5 for a draw.
 {pictures}"""
-
-
-def _command(name: str) -> str:
-  """Returns the flags that print a row."""
-  if name == 'rest':
-    return ''
-  needs = f' --{_NEEDS[name]}=RUN' if name in _NEEDS else ''
-  return f'`--rows={name}{needs}`'
 
 
 def _commands(options: Options) -> Iterator[str]:

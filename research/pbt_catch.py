@@ -21,6 +21,7 @@ import numpy as np
 import ftwax
 from ftwax import hyperparameters, types
 from ftwax.agents import impala
+from ftwax.agents.actor_critic import optimization
 from ftwax.cli import flags, launch
 from ftwax.environments import catch
 from ftwax.population import population_config, selection
@@ -53,10 +54,11 @@ def make_experiment(
   """Returns the experiment of the population or of random search."""
   config = impala.IMPALAConfig.atari_paper(
     core='feed_forward',
-    hidden_size=64,
     sequence_length=9,
     batch_size=8,
-  ).replace(rms_prop_epsilon=1e-3, max_abs_reward=math.inf)
+    optimizer=optimization.RMSProp(1e-3),
+    max_abs_reward=math.inf,
+  )
   config = config.replace(
     learning_rate=hyperparameters.LogUniform(1e-6, 1e-1),
     entropy_cost=hyperparameters.LogUniform(1e-4, 1.0),

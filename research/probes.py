@@ -5,17 +5,14 @@ as in Jaderberg et al., 2019 (arXiv:1807.01281), figure 3. If it is accurate in
 episodes that it was not fitted to, the state encodes the answer linearly.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import matplotlib.figure
 import numpy as np
 import optax
 
 from ftwax import types
-from ftwax.reporting import drawing
 
 _NUM_STEPS = 400
 _LEARNING_RATE = 0.03
@@ -128,27 +125,3 @@ def principal_axes(
   centred = states - states.mean(axis=0)
   values, vectors = np.linalg.eigh(np.cov(centred.T))
   return vectors[:, np.argsort(-values)[:num_axes]]
-
-
-def plot_scores(
-  questions: Sequence[str], trained: Scores, untrained: Scores
-) -> matplotlib.figure.Figure:
-  """Plots the area under the ROC curve of each question."""
-  figure = drawing.make_figure(8.0, 0.42 * len(questions) + 1.0)
-  axes: Any = figure.subplots()
-  places = np.arange(len(questions))[::-1]
-  axes.barh(places + 0.2, trained.auc - 0.5, 0.38, left=0.5, label='trained')
-  axes.barh(
-    places - 0.2,
-    untrained.auc - 0.5,
-    0.38,
-    left=0.5,
-    label='untrained',
-    color=drawing.FAINT,
-  )
-  axes.set_yticks(places, questions)
-  drawing.style(axes)
-  axes.set_xlim(0.45, 1.0)
-  axes.set_xlabel('area under the ROC curve, 0.5 is chance', fontsize=9)
-  axes.legend(fontsize=8, frameon=False, loc='lower right')
-  return figure

@@ -8,14 +8,12 @@ sequence.
 
 Run `uv run research/repeat_copy.py`. It trains a DNC and an LSTM of the same
 size with several seeds, and writes losses and plots of inputs, targets,
-outputs, read weights and write weights to `runs/repeat_copy`. `--compare`
-trains every kind of linkage instead and prints a table.
+outputs, read weights and write weights to `runs/repeat_copy`.
 """
 
 import dataclasses
 import json
 import pathlib
-import time
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -29,10 +27,7 @@ import matplotlib.pyplot as plt
 import optax
 
 from ftwax.cli import flags, launch
-from ftwax.networks import recurrent_cores
-from ftwax.networks.dnc import core, interfaces
-
-_CORES = ('exact', 'sparse', 'none', 'lstm')
+from ftwax.networks import cores, recurrent_cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +39,6 @@ class Options:
     'Linkage of the DNC; or an LSTM instead.',
     ['exact', 'sparse', 'none', 'lstm'],
   )
-  compare: bool = flags.flag(False, 'Train all cores and print a table.')
   seeds: int = flags.flag(3, 'Number of seeds.')
   updates: int = flags.flag(20_000, 'Updates per seed.')
   report_every: int = flags.flag(500, 'Updates between printed losses.')
@@ -121,17 +115,12 @@ def make_network(name: str, options: Options) -> hk.Transformed:
     if name == 'lstm':
       module: Any = recurrent_cores.LSTM(options.hidden_size)
     else:
-      memory = interfaces.MemoryConfig(
+      memory = cores.Memory(
         num_slots=options.num_slots, word_size=options.word_size, linkage=name
       )
-      module = core.DNC(
-        core.DNCConfig(
-          memory=memory,
-          hidden_size=options.hidden_size,
-          output_size=None,
-          clip_value=20.0,
-        )
-      )
+      module = cores.DNC(
+        options.hidden_size, memory=memory, output_size=None, clip_value=20.0
+      )()
     state = module.initial_state(inputs.shape[1])
     if hk.running_init():
       module(inputs[0], state)
@@ -156,15 +145,11 @@ class Result(NamedTuple):
     name: name of the core.
     params: trained parameters, leaves [num_seeds, ...].
     losses: mean bits per sequence, [num_reports][num_seeds].
-    seconds_per_update: duration of an update of all seeds together.
-    megabytes: scratch memory of an update of one seed.
   """
 
   name: str
   params: hk.Params
   losses: list[list[float]]
-  seconds_per_update: float
-  megabytes: float
 
 
 def make_update(name: str, options: Options) -> tuple[Any, Any]:
@@ -197,8 +182,6 @@ def train(name: str, options: Options) -> Result:
   init, update = make_update(name, options)
   keys = jax.vmap(jax.random.PRNGKey)(jnp.arange(options.seeds))
   carry = jax.jit(jax.vmap(init))(keys)
-  one_seed = jax.tree.map(lambda leaf: leaf[0], carry), keys[0]
-  analysis: Any = jax.jit(update).lower(*one_seed).compile().memory_analysis()
 
   @jax.jit
   def run(carry: Any, report: int) -> Any:
@@ -210,17 +193,14 @@ def train(name: str, options: Options) -> Result:
     carry, values = jax.lax.scan(jax.vmap(update), carry, step_keys)
     return carry, jnp.mean(values, axis=0)
 
-  compiled = run.lower(carry, 0).compile()
-  losses, start, updates = [], time.perf_counter(), 0
+  losses, updates = [], 0
   for report in range(-(-options.updates // options.report_every)):
-    carry, values = compiled(carry, report)
+    carry, values = run(carry, report)
     losses.append(values.tolist())
     updates += options.report_every
     bits = '  '.join(f'{value:.3f}' for value in losses[-1])
     print(f'{name} update {updates}: {bits} bits', flush=True)
-  seconds = (time.perf_counter() - start) / updates
-  megabytes = analysis.temp_size_in_bytes / 1e6
-  return Result(name, carry[0], losses, seconds, megabytes)
+  return Result(name, carry[0], losses)
 
 
 def draw_picture(
@@ -274,22 +254,11 @@ def draw_losses(
   plt.close(figure)
 
 
-def print_table(results: list[Result]) -> None:
-  """Prints the last losses, time and memory of each core."""
-  print('\ncore    ms/update   scratch MB   bits at the end, each seed')
-  for result in results:
-    losses = '  '.join(f'{loss:7.4f}' for loss in result.losses[-1])
-    milliseconds = 1e3 * result.seconds_per_update
-    print(
-      f'{result.name:7} {milliseconds:9.2f} {result.megabytes:12.2f}   {losses}'
-    )
-
-
 def main(options: Options) -> None:
-  """Trains the cores, plots and prints results."""
+  """Trains the cores and plots results."""
   directory = pathlib.Path(options.run_dir)
   directory.mkdir(parents=True, exist_ok=True)
-  names = _CORES if options.compare else dict.fromkeys([options.core, 'lstm'])
+  names = dict.fromkeys([options.core, 'lstm'])
   results = []
   for name in names:
     results.append(train(name, options))
@@ -301,7 +270,6 @@ def main(options: Options) -> None:
     for result in results
   ]
   (directory / 'losses.json').write_text(json.dumps(summary, indent=2))
-  print_table(results)
   print(f'\nFigures and losses are in {directory}.')
 
 

@@ -1,78 +1,57 @@
-"""Analyzes a trained agent: linear probes of its state, and its behavior.
+"""What a trained agent knows and does, for the rows of `paper.py`.
 
-Run `uv run research/what_it_knows.py RUN_DIR` on a run of
-`capture_the_flag.py`, or pass `capture_the_flag` for the population included in
-the library. Two copies of a member play against two scripted opponents. In each
-step, questions about the game are answered from the game's state, and probes
-learn to answer them from the agent's recurrent state alone. Probes are scored
-on held-out games and compared with probes of an untrained agent that observes
-the same games. After Jaderberg et al., 2019 (arXiv:1807.01281), figures 3 and
-4.
+Two copies of a member play against two scripted opponents. In each step, facts
+about the game are read from the game's state, beside the recurrent states of
+the agent and of an untrained one that observes the same games. After Jaderberg
+et al., 2019 (arXiv:1807.01281), figures 3 and 4.
 """
 
-import base64
-import dataclasses
 import functools
-import html
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
-import probes
 
 from ftwax import types
-from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
-from ftwax.environments.capture_the_flag import browser, rules
+from ftwax.environments.capture_the_flag import rules
 from ftwax.population import players
-from ftwax.records import checkpoints, files
-from ftwax.reporting import drawing, page
+from ftwax.records import checkpoints
+from ftwax.reporting import drawing
 from ftwax.runtime import loaded_agent, loading
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-  """Flags of this analysis."""
+class Options(NamedTuple):
+  """Games to play.
 
-  run: str = flags.argument('Directory of a run, or a population of ftwax.')
-  member: int = flags.flag(0, 'Member to analyze.')
-  opponent: str = flags.flag('attacker', 'Opposing script.')
-  num_games: int = flags.flag(48, 'Number of games; a third is held out.')
-  height: int = flags.flag(11, 'Rows of the map.')
-  width: int = flags.flag(15, 'Columns of the map.')
-  seed: int = flags.flag(0, 'Random seed of the games.')
-  directory: str | None = flags.flag(
-    None, 'Output; by default in the run, or runs/what_it_knows.'
-  )
+  Attributes:
+    run: directory of a run, or a population of ftwax.
+    opponent: the opposing script.
+    num_games: number of games.
+    seed: random seed of the games.
+    member: the member that plays.
+  """
 
+  run: str
+  opponent: str
+  num_games: int
+  seed: int
+  member: int = 0
 
-# Number of steps that questions about the future look ahead.
-_AHEAD = 10
 
 # Distance, in cells, within which a player is near a stand or a teammate.
 _NEAR = 3
 
-QUESTIONS = (
-  'Do I carry the flag?',
-  'Is our flag away from its stand?',
-  'Is our flag lying on the ground?',
-  'Does a team mate carry the flag?',
-  'Is our base empty?',
-  f'Will I be near our base in {_AHEAD} steps?',
-  f"Will I be near the opponents' base in {_AHEAD} steps?",
-  f'Will I carry the flag in {_AHEAD} steps?',
-)
 SITUATIONS = (
   'none of these',
   'our flag is away',
   'team mate carries',
   'I carry',
 )
-BEHAVIOURS = ('at our base', "at the opponents' base", 'beside a team mate')
 
 
 class Facts(NamedTuple):
@@ -224,40 +203,8 @@ def _flatten(state: types.ActorState) -> types.Array:
   return jnp.tanh(jnp.concatenate(leaves, axis=1))
 
 
-def answer(facts: Facts) -> types.NumpyArray:
-  """Returns the answers to all questions, bool [T - _AHEAD, G, S, Q]."""
-  now = jax.tree.map(lambda leaf: leaf[:-_AHEAD], facts)
-  later = jax.tree.map(lambda leaf: leaf[_AHEAD:], facts)
-  return np.stack(
-    [
-      now.carries,
-      now.flag_is_away,
-      now.flag_is_stray,
-      now.teammate_carries,
-      now.base_is_empty,
-      later.at_own_base,
-      later.at_other_base,
-      later.carries,
-    ],
-    axis=-1,
-  )
-
-
-def probe(states: types.NumpyArray, answers: types.NumpyArray) -> probes.Scores:
-  """Fits probes to two thirds of the games and scores them on the rest."""
-  num_fitted = 2 * states.shape[1] // 3
-
-  def rows(array: types.NumpyArray, games: slice) -> types.NumpyArray:
-    chosen = array[: len(answers), games]
-    return chosen.reshape(-1, chosen.shape[-1])
-
-  first, last = slice(num_fitted), slice(num_fitted, None)
-  made = probes.fit(rows(states, first), rows(answers, first))
-  return probes.score(made, rows(states, last), rows(answers, last))
-
-
 def behave(facts: Facts) -> list[float]:
-  """Returns the fraction of steps in play for each behavior."""
+  """Returns shares of the steps in play: at our base, theirs, beside a mate."""
   in_play = max(float((~facts.waits).mean()), 1e-9)
   shares = facts.at_own_base, facts.at_other_base, facts.beside_teammate
   return [float(share.mean()) / in_play for share in shares]
@@ -294,122 +241,6 @@ def situations(facts: Facts) -> types.NumpyArray:
   )
 
 
-def plot_episode(record: Record) -> matplotlib.figure.Figure:
-  """Plots two dimensions of the state over the game with the most captures."""
-  states = record.states[:, :, 0]  # [T, G, D]
-  flat = states.reshape(-1, states.shape[-1])
-  projected = (states - flat.mean(axis=0)) @ probes.principal_axes(flat)
-  carries = record.facts.carries[:, :, 0]
-  game = int(np.diff(carries.astype(int), axis=0).clip(0).sum(axis=0).argmax())
-  facts = jax.tree.map(lambda leaf: leaf[:, game, 0], record.facts)
-  situation = situations(facts)
-  figure = drawing.make_figure(7.0, 5.0)
-  axes: Any = figure.subplots()
-  axes.plot(*projected[:, game].T, color=drawing.FAINT, linewidth=0.5)
-  for index, name in enumerate(SITUATIONS):
-    chosen = projected[situation == index, game]
-    axes.plot(*chosen.T, 'o', markersize=4, label=name, alpha=0.8)
-  drawing.style(axes)
-  axes.set_xlabel('first principal component', fontsize=9)
-  axes.set_ylabel('second principal component', fontsize=9)
-  axes.legend(fontsize=8, frameon=False)
-  return figure
-
-
-def _section(
-  title: str, caption: str, figure: matplotlib.figure.Figure, alt: str
-) -> list[str]:
-  """Returns the parts of a section with a figure."""
-  data = base64.b64encode(drawing.to_png(figure)).decode('ascii')
-  image = f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'
-  return [page.heading(title), page.paragraph(caption), image]
-
-
-def _describe_behaviour(
-  behaviours: Sequence[Sequence[str]], visits: Mapping[str, types.Floats]
-) -> list[str]:
-  return [
-    page.heading('Behaviour'),
-    page.paragraph(
-      f'Share of the steps in play that are within {_NEAR} cells of a stand or'
-      ' of a team mate. The first row is an agent that has not learned.'
-    ),
-    page.columns(['', *BEHAVIOURS], behaviours),
-    *_section(
-      'Where it goes',
-      'Cells of the map by how often its players were there, over all games.'
-      ' Maps have other walls in each game; its own base is on the left.',
-      plot_visits(visits),
-      'Maps of the cells that players visit.',
-    ),
-  ]
-
-
-def write_page(
-  path: pathlib.Path,
-  options: Options,
-  record: Record,
-  behaviours: Sequence[Sequence[str]],
-  visits: Mapping[str, types.Floats],
-) -> list[list[str]]:
-  """Writes the page and returns the rows of its table of probes."""
-  answers = answer(record.facts)
-  trained = probe(record.states, answers)
-  untrained = probe(record.untrained, answers)
-  columns = (
-    trained.majority,
-    trained.accuracy,
-    untrained.accuracy,
-    trained.auc,
-    untrained.auc,
-  )
-  rows = [
-    [question, *(f'{column[index]:.3f}' for column in columns)]
-    for index, question in enumerate(QUESTIONS)
-  ]
-  best = int(np.nanargmax(trained.auc - untrained.auc))
-  body = [
-    page.table(
-      {
-        'agent': f'{options.run}, member {options.member}',
-        'opponents': options.opponent,
-        'maps': f'{options.height}x{options.width}',
-        'games': f'{options.num_games}, a third held out; seed {options.seed}',
-        'numbers of the state': str(record.states.shape[-1]),
-      }
-    ),
-    *_section(
-      'What its state encodes',
-      'Logistic regressions from the recurrent state alone, tested on held-out'
-      ' games. The untrained agent went through the same games: whatever its'
-      ' state encodes, any recurrent network would. Players see most of the'
-      ' answers at each step.',
-      probes.plot_scores(QUESTIONS, trained, untrained),
-      'Bar chart of the areas under the curve. The trained agent leads most in'
-      f' "{QUESTIONS[best]}": {trained.auc[best]:.2f} to'
-      f' {untrained.auc[best]:.2f}.',
-    ),
-    page.columns(
-      [
-        'question', 'most frequent answer', 'accuracy', 'untrained',
-        'area under the curve', 'untrained',
-      ],
-      rows,
-    ),
-    *_section(
-      'Its state during a game',
-      'Two principal components of the state of one player, one dot per step of'
-      ' a game, colored by what happens.',
-      plot_episode(record),
-      'Scatter plot of the states of a game, colored by situation.',
-    ),
-    *_describe_behaviour(behaviours, visits),
-  ]  # fmt: skip
-  path.parent.mkdir(parents=True, exist_ok=True)
-  files.write_atomically(path, page.render('What it knows', body))
-  return rows
-
-
 def load_stages(options: Options) -> dict[str, loaded_agent.LoadedAgent]:
   """Returns the untrained agent and the agents of all checkpoints, by name."""
   source = options.run
@@ -427,47 +258,3 @@ def load_stages(options: Options) -> dict[str, loaded_agent.LoadedAgent]:
       steps = checkpointer.steps()
     stages |= {f'{step:,} steps': load(step=step) for step in steps[:-1]}
   return {**stages, 'trained': newest}
-
-
-def main(options: Options) -> None:
-  """Plays, fits probes and writes the page."""
-  source = options.run
-  stages = load_stages(options)
-  trained = stages['trained']
-  # Features or pictures, as the agent sees the game.
-  config = dataclasses.replace(
-    browser.read_config(trained.game_spec.environment, team_size=2),
-    height=options.height,
-    width=options.width,
-  )
-  game = capture_the_flag.make(config)
-  if options.opponent not in game.scripts:
-    raise ValueError(
-      f'--opponent ({options.opponent}) must be one of {list(game.scripts)};'
-      ' choose one of these.'
-    )
-  players.check_specs({source: trained.player}, game.spec)
-  untrained = stages['untrained'].variables
-  behaviours, visits = [], {}
-  for name, agent in stages.items():
-    record = play(agent, untrained, game, config, options)
-    visits[name] = count_visits(record.facts, config.height, config.width)
-    shares = [f'{share:.2f}' for share in behave(record.facts)]
-    behaviours.append([name, *shares])
-  is_run = pathlib.Path(source).is_dir()
-  directory = options.directory or (source if is_run else 'runs/what_it_knows')
-  path = pathlib.Path(directory) / 'what_it_knows.html'
-  rows = write_page(path, options, record, behaviours, visits)
-  print('question: most frequent answer, accuracy, untrained, AUC, untrained')
-  for question, *numbers in rows:
-    print(f'{question:48s} {"  ".join(numbers)}')
-  for name, *shares in behaviours:
-    print(f'{name:20s} ' + ', '.join(
-      f'{behaviour} {share}'
-      for behaviour, share in zip(BEHAVIOURS, shares, strict=True)
-    ))  # fmt: skip
-  print(f'Page: {path}')
-
-
-if __name__ == '__main__':
-  launch.main(__file__)

@@ -14,9 +14,13 @@ from dm_env import specs
 
 from ftwax import continuous, distributions, types
 from ftwax.environments import specified
+from ftwax.networks import cores, torsos
 
 # Options of an agent's network that is quick to compile.
-SMALL_NETWORK = {'hidden_size': 4, 'vector_hidden_sizes': (4,)}
+SMALL_NETWORK = {
+  'core': cores.LSTM(4),
+  'torso': torsos.Torso(hidden_sizes=(4,)),
+}
 
 
 class FakeEnvironment(specified.Specified, dm_env.Environment):

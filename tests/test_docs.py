@@ -1,4 +1,4 @@
-"""Names that the documents tell exist, and have the defaults told."""
+"""Names in documents exist, and have the defaults that stand beside them."""
 
 import dataclasses
 import importlib
@@ -14,22 +14,24 @@ import ftwax
 from ftwax import hyperparameters
 
 ROOT = pathlib.Path(__file__).parents[1]
-# The changelog tells names of the past, too.
+# They omit the prefix `ftwax`, and call a class by its last name after its
+# first mention.
+EQUIVALENTS = [
+  ROOT / 'docs' / 'coming_from.md',
+  *sorted((ROOT / 'tests' / 'docs' / 'equivalents').glob('*.md')),
+]
+# The changelog also has names of the past.
 DOCUMENTS = [
   *(ROOT / f'{name}.md' for name in ('CONTRIBUTING', 'README', 'SECURITY')),
-  *sorted((ROOT / 'docs').rglob('*.md')),
+  *sorted({*(ROOT / 'docs').rglob('*.md'), *EQUIVALENTS}),
 ]
-
-# Its names are told below `ftwax`, and those of classes, once told in full, by
-# the last part alone.
-COMING_FROM = ROOT / 'docs' / 'coming_from.md'
 
 _BLOCK = re.compile(r'^```.*?^```$', re.DOTALL | re.MULTILINE)
 # What is in code font and, in brackets behind it, a default.
 _SPAN = re.compile(r'`(?P<code>[^`]+)`(?: \(`(?P<default>[^`]+)`)?')
 _NAME = re.compile(r'[A-Za-z_]\w*(\.[A-Za-z_]\w*)*')
 
-# Told instead of what is named: it does not import on this machine.
+# Stands for what does not import on this machine.
 _ABSENT = object()
 
 
@@ -87,31 +89,31 @@ def _resolve(name: str, known: dict[str, Any]) -> Any:
 
 
 def _named(document: pathlib.Path) -> list[tuple[str, str | None]]:
-  """Returns names in code font outside of blocks, and what is told of each."""
+  """Returns names in code font outside of blocks, with defaults in brackets."""
   text = _BLOCK.sub('', document.read_text('utf-8'))
   spans = _SPAN.finditer(text.replace('\n', ' '))
   named = [(_NAME.match(span['code']), span['default']) for span in spans]
   return [(name[0], default) for name, default in named if name]
 
 
-def _tell(document: pathlib.Path) -> list[tuple[str, str | None, Any]]:
-  """Returns the names that a document tells of this library.
+def _find(document: pathlib.Path) -> list[tuple[str, str | None, Any]]:
+  """Returns the names of this library in a document, defaults and things.
 
   Raises:
     LookupError: names one that does not exist.
   """
   known: dict[str, Any] = {'ftwax': ftwax}
-  if document == COMING_FROM:
+  if document in EQUIVALENTS:
     known |= {room: _import(f'ftwax.{room}') for room in _rooms()}
-  told = []
+  found = []
   for name, default in _named(document):
     if name.split('.')[0] not in known:
       continue
     thing = _resolve(name, known)
-    told.append((name, default, thing))
-    if document == COMING_FROM and isinstance(thing, type):
+    found.append((name, default, thing))
+    if document in EQUIVALENTS and isinstance(thing, type):
       known[name.split('.')[-1]] = thing
-  return told
+  return found
 
 
 @pytest.mark.parametrize(
@@ -119,22 +121,21 @@ def _tell(document: pathlib.Path) -> list[tuple[str, str | None, Any]]:
 )
 def test_names_of_this_library_exist(document):
   try:
-    _tell(document)
+    _find(document)
   except LookupError as error:
-    pytest.fail(f'{document.name} tells of {error}, which does not exist')
+    pytest.fail(f'{document.name} names {error}, which does not exist')
 
 
-def test_defaults_are_those_told():
+def test_defaults_in_brackets_are_right():
   namespace = {'inf': math.inf, **vars(hyperparameters)}
   checked = 0
-  for name, default, thing in _tell(COMING_FROM):
-    if default is None or thing is _ABSENT:
-      continue
-    told = eval(default, dict(namespace))
-    assert told == thing, (
-      f'{name} is {thing!r}; {COMING_FROM.name} tells {told}'
-    )
-    checked += 1
+  for document in EQUIVALENTS:
+    for name, default, thing in _find(document):
+      if default is None or thing is _ABSENT:
+        continue
+      stated = eval(default, dict(namespace))
+      assert stated == thing, f'{name} is {thing!r}; {document.name}: {stated}'
+      checked += 1
   assert checked > 50
 
 
@@ -142,7 +143,7 @@ def test_a_name_that_does_not_exist_is_found(tmp_path):
   document = tmp_path / 'guide.md'
   document.write_text('Ask `ftwax.losses.vtrace.no_such_loss(x)`.')
   with pytest.raises(LookupError, match='no_such_loss'):
-    _tell(document)
+    _find(document)
 
 
 def test_links_between_documents_lead_somewhere():

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 @pytest.fixture(scope='module')
 def figures():
-  """The program that writes tables, which is outside of the package."""
+  """The program that writes the table, which is outside of the package."""
   sys.path.insert(0, str(ROOT / 'benchmarks'))
   try:
     import all as module
@@ -20,14 +20,11 @@ def figures():
   return module
 
 
-_VARIANT = '2 actors of 8 environments, the default'
-
-RUN = {
+RECORD = {
   'commit': 'abc1234',
   'date': '2026-11-20',
   'machine': '2 of 2 cores, cpu, Python 3.12.1, jax 0.12',
   'load': 1.5,
-  'seconds': 9,
 }
 
 
@@ -35,58 +32,47 @@ RUN = {
 def records():
   table = {
     'title': 'Updates',
-    'header': ['agent', 'ms'],
-    'rows': [['ppo', '3']],
+    'header': ['agent', 'core', 'ratio'],
+    'rows': [
+      ['ppo', 'lstm', '1.85'],
+      ['ppo', 'feed_forward', '0.97'],
+      ['a3c', 'feed_forward', '0.66'],
+    ],
   }
-  return {
-    'family': [{**RUN, 'variant': '', 'seed': None, 'tables': [table]}],
-    'a3c': [
-      {
-        **RUN,
-        'variant': _VARIANT,
-        'seed': seed,
-        'steps': 9000,
-        'mean_return': value,
-      }
-      for seed, value in enumerate((0.4, 0.5))
-    ],  # fmt: skip
-  }
+  return {'family': {**RECORD, 'tables': [table]}}
 
 
 def _page(figures, records):
-  blocks = [
-    f'<!-- figures {name} -->\n\n{figures.render(name, runs)}\n\n<!-- end -->'
-    for name, runs in records.items()
-  ]
-  return '# Page\n\n' + '\n\n'.join(blocks) + '\n'
-
-
-def test_tables_are_rendered_with_where_they_come_from(figures, records):
-  page = _page(figures, records)
-  assert '| agent | ms |\n| --- | --- |\n| ppo | 3 |' in page
-  assert (
-    f'| {_VARIANT} | 9,000 | 0.40, 0.50, not run | 0.45 (0.40 to 0.50) | 9, 9 |'
-    in page
+  return (
+    '# Page\n\n<!-- figures speed -->\n\n'
+    f'{figures.render(records)}\n\n<!-- end -->\n'
   )
-  assert '`benchmarks/family.py`, commit abc1234, 2026-11-20; 2 of 2' in page
+
+
+def test_ratios_come_from_the_records(figures, records):
+  page = _page(figures, records)
+  assert '| rlax by hand | update of PPO | 0.97 |' in page
+  assert '| rlax by hand | update of PPO, LSTM | 1.85 |' in page
   assert not list(figures.find_faults(page, records, ''))
   assert not list(figures.find_faults(page, records, '2026-11-20'))
 
 
+def test_a_row_that_no_record_holds_is_named(figures, records):
+  records['family']['tables'][0]['rows'].pop()
+  with pytest.raises(LookupError, match='a3c'):
+    figures.render(records)
+
+
 def test_figures_older_than_a_release_are_faults(figures, records):
   page = _page(figures, records)
-  faults = list(figures.find_faults(page, records, '2026-11-21'))
-  assert len(faults) == 2
-  assert 'figures of family must be newer than 2026-11-21' in faults[0]
+  (fault,) = figures.find_faults(page, records, '2026-11-21')
+  assert 'record of family must be newer than 2026-11-21' in fault
 
 
 def test_figures_that_no_record_holds_are_faults(figures, records):
-  page = _page(figures, records).replace('| ppo | 3 |', '| ppo | 2 |')
+  page = _page(figures, records).replace('0.97', '0.98')
   (fault,) = figures.find_faults(page, records, '')
-  assert 'figures of family must be those of its record' in fault
-  records.pop('family')
-  (fault,) = figures.find_faults(page, records, '')
-  assert fault == "A table of 'Page' must have a mark."
+  assert 'must be that of the records' in fault
 
 
 def test_other_tables_need_a_mark(figures):
@@ -100,40 +86,34 @@ def test_other_tables_need_a_mark(figures):
 
 
 def test_pages_have_no_faults(figures):
-  records = {name: figures.read_record(name) for name in figures.LINES}
-  release, marked = figures.release_date(), []
+  records, release = figures.read_records(), figures.release_date()
+  assert set(records) == {row.line for row in figures.ROWS}
+  marked = []
   for page in figures.PAGES:
     text = page.read_text('utf-8')
     if figures.FIGURES in text or figures.RECORDED in text:
       marked.append(page.name)
       assert not list(figures.find_faults(text, records, release)), page
-  assert 'results.md' in marked
+  assert {'results.md', 'which_core.md', 'paper.md'} < set(marked)
 
 
-def test_runs_are_recorded_one_at_a_time(figures, monkeypatch, tmp_path):
-  """An interrupted program goes on with the runs that are missing."""
-  line = figures.Line('run.py', {'one': '', 'other': ''})
-  monkeypatch.setattr(figures, 'LINES', {'mine': line})
+def test_lines_are_recorded_one_at_a_time(figures, monkeypatch, tmp_path):
+  """An interrupted program goes on with the lines that are missing."""
+  monkeypatch.setattr(figures, 'LINES', {'one': 'run.py', 'other': 'run.py'})
   monkeypatch.setattr(figures, 'RECORDS', tmp_path)
+  monkeypatch.setattr(figures, 'release_date', lambda: '2026-11-20')
   done = []
 
-  def run(line, variant, seed):
-    if len(done) == 3:
-      raise KeyboardInterrupt
-    done.append((variant, seed))
-    return {**RUN, 'steps': 1, 'mean_return': 0.0}
+  def run(line):
+    done.append(line)
+    return {**RECORD, 'tables': []}
 
   monkeypatch.setattr(figures, '_run', run)
-  monkeypatch.setattr(figures, 'release_date', lambda: '2026-11-20')
-  with pytest.raises(KeyboardInterrupt):
-    figures.run_missing('mine')
-  first = done.copy()
-  done.clear()
-  figures.run_missing('mine')
-  assert len(first) == len(done) == 3 and not set(first) & set(done)
-  assert len(json.loads((tmp_path / 'mine.json').read_text())) == 6
+  figures.run_missing('one')
+  figures.run_missing('one')
+  figures.run_missing('other')
+  assert len(done) == 2
+  assert json.loads((tmp_path / 'one.json').read_text())['commit'] == 'abc1234'
   monkeypatch.setattr(figures, 'release_date', lambda: '2026-11-21')
-  done.clear()
-  with pytest.raises(KeyboardInterrupt):
-    figures.run_missing('mine')
+  figures.run_missing('one')
   assert len(done) == 3

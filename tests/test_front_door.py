@@ -30,7 +30,7 @@ def test_rooms_are_attributes_of_the_package():
   code = (
     'import sys, ftwax\n'
     'assert not {"jax", "tensorflow"} & set(sys.modules)\n'
-    'print(ftwax.agents.FTWConfig, ftwax.networks.RPTH, ftwax.run, ftwax.load)'
+    'print(ftwax.agents.FTWConfig, ftwax.networks.cores, ftwax.run, ftwax.load)'
   )
   result = subprocess.run(
     [sys.executable, '-c', code],

@@ -37,6 +37,7 @@ from ftwax.environments import (
   validation,
   vector,
 )
+from ftwax.networks import cores
 from ftwax.records import checkpoints, config_files, run_directory
 from ftwax.runtime import comparison, loading, runs
 from ftwax.runtime import experiment as experiment_lib
@@ -46,7 +47,7 @@ _SECONDS = float(os.environ.get('FTWAX_FUZZ_SECONDS', '16')) / 8
 _SEED = int(os.environ['FTWAX_FUZZ_SEED'])  # See conftest.py.
 
 _CONFIG = impala.IMPALAConfig(
-  core='feed_forward', hidden_size=4, sequence_length=3, batch_size=4
+  core=cores.FeedForward(4), sequence_length=3, batch_size=4
 )
 
 _EXPECTED = commands.expected_errors()
@@ -145,24 +146,30 @@ def test_values_begin_a_run_or_are_refused(monkeypatch):
 
 def test_configs_make_an_agent_or_are_refused():
   names = [
-    'hidden_size',
+    'core.hidden_size',
     'sequence_length',
     'batch_size',
     'num_epochs',
     'num_minibatches',
-    'max_skipped_updates',
-    'max_queue_size',
-    'prefetch_size',
-    'replay_timeout_s',
-    'image_period',
-    'rms_prop_decay',
+    'optimizer.max_skipped_updates',
+    'queue.max_size',
+    'queue.prefetch_size',
+    'queue.timeout_s',
+    'replay.capacity',
+    'decay.to',
   ]
   spec = functional_fakes.make_matching().spec
   small = st.one_of(st.integers(-2, 40), _FLOATS)
 
   def test(fields, constants):
     try:
-      config = _CONFIG.replace(**fields).replace(**constants)
+      config = _CONFIG.replace(**constants)
+      for key, value in fields.items():
+        part, _, name = key.rpartition('.')
+        changed = value
+        if part:
+          changed = getattr(config, part).replace(**{name: value})
+        config = config.replace(**{part or name: changed})
       network = config.make_network(spec)
       core = config.make_learner_core(network, spec)
       jax.eval_shape(core.init, jax.random.PRNGKey(0))

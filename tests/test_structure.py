@@ -6,8 +6,15 @@ import pathlib
 
 import pytest
 
-PACKAGE = pathlib.Path(__file__).parents[1] / 'ftwax'
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / 'ftwax'
 FILES = sorted(PACKAGE.rglob('*.py'))
+# What pages quote or an open goal needs, outside of the wheel.
+LABORATORY = [
+  path
+  for folder in ('benchmarks', 'research')
+  for path in (ROOT / folder).rglob('*.py')
+]
 
 MAX_BODY_LINES = 60
 MAX_ARGUMENTS = 8
@@ -44,14 +51,25 @@ def _num_arguments(function):
 
 # The size of the library. It only falls: a commit that shrinks the library
 # lowers these numbers, and one that adds deletes first.
-MAX_LINES = 55_548
-MAX_STATEMENTS = 21_288
+MAX_LINES = 55_243
+MAX_STATEMENTS = 21_254
 
 
 def test_the_library_only_shrinks():
-  num_lines = sum(len(path.read_text('utf-8').splitlines()) for path in FILES)
-  assert num_lines <= MAX_LINES
+  assert sum(map(_num_lines, FILES)) <= MAX_LINES
   assert sum(map(_num_statements, FILES)) <= MAX_STATEMENTS
+
+
+# Likewise of benchmarks and research together.
+MAX_LABORATORY_LINES = 7_977
+
+
+def test_the_laboratory_only_shrinks():
+  assert sum(map(_num_lines, LABORATORY)) <= MAX_LABORATORY_LINES
+
+
+def _num_lines(path):
+  return len(path.read_text('utf-8').splitlines())
 
 
 def _num_statements(path):

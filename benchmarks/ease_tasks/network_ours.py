@@ -2,7 +2,6 @@ import haiku as hk
 import jax
 
 import ftwax
-from ftwax import networks
 from ftwax.agents import ppo
 
 
@@ -12,12 +11,6 @@ class Torso(hk.Module):
     return jax.nn.relu(hk.Linear(64)(jax.nn.relu(features)))
 
 
-def make_network(environment_spec, config):
-  return networks.make_recurrent_network(
-    environment_spec, make_core=networks.FeedForward, make_torso=Torso
-  )
-
-
-config = ppo.PPOConfig(network=make_network)
+config = ppo.PPOConfig(core='feed_forward', torso=Torso)
 experiment = ftwax.ExperimentConfig(config, 'CartPole-v1', 10_000)
 ftwax.run(experiment, eval_every=10_000)

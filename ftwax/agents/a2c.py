@@ -1,8 +1,8 @@
 """Advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783).
 
 A2C alternates between acting and learning, so that it learns from trajectories
-of the current policy. Within the family it is a set of defaults, the standard
-network and an n-step loss, optionally with generalized advantage estimation.
+of the current policy. Within the family it is a set of defaults and an n-step
+loss, optionally with generalized advantage estimation.
 
 Unlike V-trace, its loss does not correct for policy lag. Where actors run ahead
 of the learner, use `impala`, which is the same agent with V-trace.
@@ -10,19 +10,31 @@ of the learner, use `impala`, which is the same agent with V-trace.
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
-from ftwax import registry
+from ftwax import parts, registry
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import standard
+from ftwax.agents.actor_critic import optimization
 from ftwax.losses import advantage_actor_critic
 from ftwax.losses import policy_loss as policy_loss_lib
+from ftwax.networks import cores, torsos
+
+_A2C = TypeVar('_A2C', bound='A2CConfig')
+
+# The network in the papers on A3C, UNREAL and IMPALA, for their presets.
+PAPER_NETWORK: Mapping[str, Any] = {
+  'torso': torsos.Torso('shallow', hidden_sizes=(64,)),
+  'core': cores.LSTM(256, forget_bias=1.0),
+  'skip_connection': False,
+  'separate_value': False,
+}
 
 
 @registry.register('agent.a2c')
 @dataclasses.dataclass(frozen=True)
-class A2CConfig(standard.StandardConfig):
-  """Defaults of A2C; see `StandardConfig` for the options.
+class A2CConfig(config_lib.ActorCriticConfig):
+  """Defaults of A2C; see `ActorCriticConfig` for the options.
 
   Apart from `gae_lambda` they equal IMPALA's, so that the two can be compared.
   They suit 8 environments. With many more, set `batch_size` to the number of
@@ -37,11 +49,11 @@ class A2CConfig(standard.StandardConfig):
 
   name: ClassVar[str] = 'a2c'
 
-  gae_lambda: config_lib.Scalar = 0.95
+  gae_lambda: config_lib.Scalar = parts.scalar(0.95, high=1.0)
   separate_value: bool = True
 
   @classmethod
-  def paper(cls, **options: Any) -> 'A2CConfig':
+  def paper(cls: type[_A2C], **options: Any) -> _A2C:
     """Returns the settings of the paper on Atari (sections 4 and 8).
 
     The paper draws learning rates from LogUniform(1e-4, 1e-2) and anneals them
@@ -53,15 +65,14 @@ class A2CConfig(standard.StandardConfig):
     """
     settings: dict[str, Any] = {
       'learning_rate': 7e-4,
-      'rms_prop_epsilon': 0.1,
       'max_gradient_norm': 40.0,
       'max_abs_reward': 1.0,
       'gae_lambda': 1.0,
       'sequence_length': 5,
       'batch_size': 16,
-      'optimizer': 'rms_prop',
+      'optimizer': optimization.RMSProp(0.1),
       'loss_reduction': 'sum',
-      **standard.PAPER_NETWORK,
+      **PAPER_NETWORK,
     }
     return cls(**{**settings, **options})
 
@@ -69,5 +80,5 @@ class A2CConfig(standard.StandardConfig):
   def _default_loss(self) -> policy_loss_lib.PolicyLoss:
     return functools.partial(
       advantage_actor_critic.advantage_actor_critic_loss,
-      normalize_advantages=bool(self.normalize_advantages),
+      normalize_advantages=self.normalize_advantages,
     )

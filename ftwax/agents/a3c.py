@@ -31,7 +31,7 @@ from ftwax.losses import vtrace
 @registry.register('agent.a3c')
 @dataclasses.dataclass(frozen=True)
 class A3CConfig(a2c.A2CConfig):
-  """Defaults of A3C; see `StandardConfig` for the options.
+  """Defaults of A3C; see `ActorCriticConfig` for the options.
 
   They equal A2C's except for the batch size of one. `paper` returns the
   defaults of the paper.
@@ -54,16 +54,14 @@ class A3CConfig(a2c.A2CConfig):
     Args:
       **options: override these settings or add to them.
     """
-    config = super().paper(**{'batch_size': 1, 'correct_lag': False, **options})
-    assert isinstance(config, cls)
-    return config
+    return super().paper(**{'batch_size': 1, 'correct_lag': False, **options})
 
   @property
   def _default_loss(self) -> policy_loss_lib.PolicyLoss:
     if not self.correct_lag:
       return super()._default_loss
     return functools.partial(
-      _corrected_loss, normalize_advantages=bool(self.normalize_advantages)
+      _corrected_loss, normalize_advantages=self.normalize_advantages
     )
 
 

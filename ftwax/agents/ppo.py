@@ -1,26 +1,28 @@
 """Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347).
 
-Within the family it is a set of defaults, the standard network and the clipped
-loss, with several epochs of minibatches per update. Minibatches are whole
-sequences, each with the actor's recurrent state at its start, so that PPO
-trains any recurrent core. The old policy is the behaviour policy.
+Within the family it is a set of defaults and the clipped loss, with several
+epochs of minibatches per update. Minibatches are whole sequences, each with the
+actor's recurrent state at its start, so that PPO trains any recurrent core. The
+old policy is the behaviour policy.
 """
 
 import dataclasses
 import math
 from typing import Any, ClassVar
 
-from ftwax import registry
+from ftwax import parts, registry
+from ftwax.agents import a2c
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import standard
+from ftwax.agents.actor_critic import optimization
 from ftwax.losses import clipped_surrogate
 from ftwax.losses import policy_loss as policy_loss_lib
+from ftwax.networks import cores
 
 
 @registry.register('agent.ppo')
 @dataclasses.dataclass(frozen=True)
-class PPOConfig(standard.StandardConfig):
-  """Defaults of PPO; see `StandardConfig` for the options.
+class PPOConfig(config_lib.ActorCriticConfig):
+  """Defaults of PPO; see `ActorCriticConfig` for the options.
 
   One set of defaults learns small tasks of several kinds (`docs/results.md`);
   `atari_paper` returns the settings of the paper, and `long_memory` settings
@@ -37,9 +39,9 @@ class PPOConfig(standard.StandardConfig):
   name: ClassVar[str] = 'ppo'
 
   learning_rate: config_lib.Scalar = 1e-3
-  gae_lambda: config_lib.Scalar = 0.95
+  gae_lambda: config_lib.Scalar = parts.scalar(0.95, high=1.0)
   clip_epsilon: config_lib.Scalar = 0.2
-  value_clip: config_lib.Scalar = math.inf
+  value_clip: config_lib.Scalar = parts.scalar(math.inf, unlimited=True)
 
   sequence_length: int = 16
   batch_size: int = 32
@@ -52,7 +54,7 @@ class PPOConfig(standard.StandardConfig):
     """Returns the settings of the paper on Atari (table 5).
 
     The paper anneals the learning rate and the clipping range to zero: to do
-    so, set `learning_rate_decay_steps` to the number of updates. Gradient
+    so, add `.decayed_over(num_steps)`. Gradient
     clipping and normalized advantages follow the paper's implementation.
 
     Args:
@@ -63,13 +65,15 @@ class PPOConfig(standard.StandardConfig):
       'max_abs_reward': 1.0,
       'baseline_cost': 1.0,
       'clip_epsilon': 0.1,
-      'decayed_hyperparameters': ('learning_rate', 'clip_epsilon'),
+      'decay': optimization.LinearDecay(
+        names=('learning_rate', 'clip_epsilon')
+      ),
       'sequence_length': 128,
       'batch_size': 8,
       'num_epochs': 3,
       'num_minibatches': 4,
-      **standard.PAPER_NETWORK,
-      'core': 'feed_forward',
+      **a2c.PAPER_NETWORK,
+      'core': cores.FeedForward(256),
     }
     return cls(**{**settings, **options})
 
@@ -87,9 +91,7 @@ class PPOConfig(standard.StandardConfig):
     """
     settings: dict[str, Any] = {
       'learning_rate': 3e-3,
-      'core': 'lru',
-      'hidden_size': 32,
-      'memory_length': 10 * episode_length,
+      'core': cores.LRU(32, memory_length=10 * episode_length),
       'normalize_observations': True,
       'sequence_length': 2 * episode_length,
       'batch_size': 16,

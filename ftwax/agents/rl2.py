@@ -7,21 +7,21 @@ environment must mark both; see `environments.trials`.
 """
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from ftwax import registry, types
+from ftwax import parts, registry, types
 from ftwax.agents import a2c
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import standard
-from ftwax.networks import recurrent, rl2_core
+from ftwax.networks import cores, entry_torsos, recurrence, rl2_core, torsos
 
 
 @registry.register('agent.rl2')
 @dataclasses.dataclass(frozen=True)
 class RL2Config(a2c.A2CConfig):
-  """Defaults of RL2; see `StandardConfig` for the options.
+  """Defaults of RL2; see `ActorCriticConfig` for the options.
 
-  `core` and `hidden_size` apply to each of the two levels.
+  `core` makes each of the two levels.
   """
 
   name: ClassVar[str] = 'rl2'
@@ -30,32 +30,36 @@ class RL2Config(a2c.A2CConfig):
   entropy_cost: config_lib.Scalar = 0.05
   sequence_length: int = 20
   batch_size: int = 16
-  vector_hidden_sizes: tuple[int, ...] = (64,)
-  forget_bias: float = 1.0
+  torso: str | torsos.Torso | Callable[[], entry_torsos.Torso] = torsos.Torso(  # noqa: RUF009
+    hidden_sizes=(64,)
+  )
+  core: str | parts.Part | cores.MakeCore = cores.LSTM(forget_bias=1.0)  # noqa: RUF009
   skip_connection: bool = False
   separate_value: bool = False
 
   def __post_init__(self) -> None:
-    """Checks that no wiring is given, since both cores see the whole input."""
+    """Checks that no wiring is given, since both levels see the whole input."""
     super().__post_init__()
-    if self.wiring:
+    if wiring := getattr(self.core, 'wiring', ()):
       raise ValueError(
-        f'wiring ({self.wiring}) must be empty for a two-level memory, whose'
-        ' levels both see the whole input; choose ().'
+        f'wiring ({wiring}) must be empty for a two-level memory, whose levels'
+        ' both see the whole input; choose ().'
       )
 
-  def _default_network(
+  def make_network(
     self, environment_spec: types.EnvironmentSpec
   ) -> types.RecurrentNetwork:
     """Makes a network whose observations must mark episode starts."""
     rl2_core.check_observation_spec(environment_spec.observations)
-    return recurrent.make_recurrent_network(
-      environment_spec,
-      make_torso=lambda: rl2_core.make_torso(
-        environment_spec.observations, self.make_embedding
-      ),
-      make_core=lambda: rl2_core.RL2Core(self.make_core(), self.make_core()),
-      head_options=self.head_options,
-      separate_value=self.separate_value,
-      auxiliary_heads=standard.make_heads(environment_spec, self),
-    )
+    return super().make_network(environment_spec)
+
+  def make_torso(
+    self, observation_spec: types.SpecTree
+  ) -> Callable[[Any], types.Array]:
+    """Makes a torso whose first feature marks episode starts."""
+    return rl2_core.make_torso(observation_spec, super().make_torso)
+
+  def make_core(self, core: Any = None) -> recurrence.RecurrentCore:
+    """Makes the core of two levels."""
+    make_level = super().make_core
+    return rl2_core.RL2Core(make_level(core), make_level(core))

@@ -10,27 +10,27 @@ from typing import Any, ClassVar
 
 from ftwax import hyperparameters, registry
 from ftwax.agents import a2c
-from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import auxiliary
+from ftwax.agents.actor_critic import tasks as tasks_lib
 
 
 @registry.register('agent.unreal')
 @dataclasses.dataclass(frozen=True)
 class UNREALConfig(a2c.A2CConfig):
-  """Defaults of UNREAL; see `StandardConfig` for the options.
+  """Defaults of UNREAL; see `ActorCriticConfig` for the options.
 
   They equal A2C's, with auxiliary tasks. Value replay has the same weight as
   the value loss of fresh trajectories. `paper` returns the settings of the
-  paper, which does not have `use_off_policy`.
+  paper, which does not have `tasks_lib.OffPolicy`.
   """
 
   name: ClassVar[str] = 'unreal'
 
-  pixel_control_cost: config_lib.Scalar = 1e-3
-  reward_prediction_cost: config_lib.Scalar = 0.1
-  value_replay_cost: config_lib.Scalar = 0.5
-  use_pixel_control: bool = True
-  use_reward_prediction: bool = True
-  use_value_replay: bool = True
+  tasks: tuple[str | tasks_lib.Task | auxiliary.AuxiliaryTask, ...] = (
+    tasks_lib.PixelControl(cost=1e-3),
+    tasks_lib.RewardPrediction(cost=0.1),
+    tasks_lib.ValueReplay(cost=0.5),
+  )
 
   @classmethod
   def paper(cls, **options: Any) -> 'UNREALConfig':
@@ -46,12 +46,12 @@ class UNREALConfig(a2c.A2CConfig):
     settings: dict[str, Any] = {
       'learning_rate': hyperparameters.LogUniform(1e-4, 5e-3),
       'entropy_cost': hyperparameters.LogUniform(5e-4, 1e-2),
-      'pixel_control_cost': hyperparameters.LogUniform(0.01, 0.1),
-      'reward_prediction_cost': 1.0,
-      'value_replay_cost': 1.0,
+      'tasks': (
+        tasks_lib.PixelControl(cost=hyperparameters.LogUniform(0.01, 0.1)),
+        tasks_lib.RewardPrediction(),
+        tasks_lib.ValueReplay(),
+      ),
       'sequence_length': 20,
       'batch_size': 1,
     }
-    config = super().paper(**{**settings, **options})
-    assert isinstance(config, cls)
-    return config
+    return super().paper(**{**settings, **options})

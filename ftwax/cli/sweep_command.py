@@ -9,9 +9,9 @@ The environment must be written in JAX. Takes the flags of the experiment, too.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
+from ftwax import parts
 from ftwax.cli import flags, launch
 from ftwax.records import config_files
 from ftwax.runtime import devices, sweeps
@@ -93,13 +93,12 @@ def _parse(
 ) -> tuple[str, list[Any]]:
   """Returns a field and its values, of the field's type."""
   path, _, words = text.partition('=')
-  names = path.strip().split('.')
   is_prior = words.strip().partition('(')[0] in config_files.PRIORS
   values = []
   for word in [words] if is_prior else words.split(','):
     changed = launch.change(experiment, config_files.parse(f'{path}={word}'))
-    value = functools.reduce(getattr, names, changed)
+    value = parts.read(changed, path.strip())
     # A number may have become the prior of this value alone.
     low, high = getattr(value, 'limits', (0, 1))
     values.append(low if low == high else value)
-  return '.'.join(names), values
+  return path.strip(), values

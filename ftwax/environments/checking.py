@@ -175,7 +175,7 @@ def _advise(played: _Played) -> Iterator[str]:
         yield (
           f'{name} is an image by its shape, divided by 255, and'
           f' {_range(values)}: if these are codes, not pixels, give its space'
-          " their largest value as high, or set entry_encodings to 'embedding'"
+          " their largest value as high, or set Torso.encodings to 'embedding'"
           ' in the config of the agent.'
         )
     elif np.abs(values).max() > _LARGE_OBSERVATION and not isinstance(

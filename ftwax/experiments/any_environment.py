@@ -10,9 +10,9 @@ from typing import Any
 
 import ftwax
 from ftwax.agents import named
-from ftwax.agents.actor_critic import standard
 from ftwax.cli import flags, launch
 from ftwax.environments import adapting
+from ftwax.networks import cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Options(launch.Options):
   core: str | None = flags.flag(
     None,
     "The recurrent core; the agent's own by default.",
-    tuple(standard.CORES),
+    tuple(cores.NAMED),
   )
 
 

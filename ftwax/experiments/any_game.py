@@ -35,10 +35,12 @@ from ftwax.environments import (
   jaxmarl_adapter,
   minigrid_adapters,
 )
+from ftwax.networks import cores, torsos
 from ftwax.population import players, population_config, seating, selection
 from ftwax.records import loggers
 from ftwax.runtime import runs
 from ftwax.runtime.local import arena as arena_lib
+from ftwax.runtime.local import evaluations
 
 # The team of each agent of the particle environments.
 _TEAMS = {
@@ -48,6 +50,8 @@ _TEAMS = {
   'simple_push': (0, 1),
   'simple_crypto': (0, 1, 1),
 }
+
+_MLP = torsos.Torso(hidden_sizes=(128,))
 
 # Flags and fields of the agent with which games are learnt, by the start of
 # their names; each row adds to those above it.
@@ -77,7 +81,7 @@ _SETTINGS: tuple[
       'eval_every': 500_000,
       'num_eval_episodes': 10,
     },
-    {'sequence_length': 64, 'entry_torsos': {'': 'mlp'}},
+    {'sequence_length': 64, 'torso': _MLP.replace(entries={'': 'mlp'})},
   ),
   (
     ('navix:', 'xminigrid:'),
@@ -202,9 +206,8 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   spec = game_vectors.read_spec(make, 'game')
   seats = options.num_environments * spec.num_players // options.num_members
   settings: dict[str, Any] = {
-    'core': 'feed_forward',
-    'hidden_size': 128,
-    'vector_hidden_sizes': (128,),
+    'core': cores.FeedForward(128),
+    'torso': _MLP,
     'batch_size': seats,
     'num_epochs': 4,
     'num_minibatches': 4,
@@ -245,14 +248,15 @@ def play_randomly(
     games,
     seating.Seating(0, spec.teams, seats),
     [players.uniform(spec.environment.actions)],
-    jax.random.PRNGKey(0),
   )
+  nothing = trees.zeros_like_spec(spec.environment.actions, (0,))
   with contextlib.closing(arena):
-    arena.seat(seats)
+    arena.seat(jax.random.PRNGKey(0), seats)
     arena.reset()
-    while not arena.all_played:
-      arena.step(trees.zeros_like_spec(spec.environment.actions, (0,)))
-  firsts = {result.place: result for result in reversed(arena.take_results())}
+    results = evaluations.play(
+      arena, lambda: arena.step(nothing), seats, 1, 'random'
+    )
+  firsts = {result.place: result for result in reversed(results)}
   returns = [result.returns.sum(axis=-1) for result in firsts.values()]
   return np.mean(returns, axis=0), spec.roles or (0,) * spec.num_players
 

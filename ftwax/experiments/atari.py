@@ -54,9 +54,7 @@ _PRESETS = {
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   large = options.size == '84'
-  config = _PRESETS[options.agent](
-    image_torso=options.torso if large else 'a3c'
-  )
+  config = _PRESETS[options.agent](torso=options.torso if large else 'a3c')
   rules = atari.AtariConfig(size=int(options.size), grayscale=not large)
   make: Any = functools.partial(atari.make, options.game, config=rules)
   if options.vector:

@@ -32,13 +32,14 @@ import numpy as np
 
 import ftwax
 from ftwax import compilation, hyperparameters, registry, types
-from ftwax.agents import ftw
+from ftwax.agents import ftw, ppo
+from ftwax.agents.actor_critic import optimization, tasks
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
-from ftwax.networks import rpth_level, torsos
-from ftwax.networks.dnc import interfaces
+from ftwax.networks import cores, entry_torsos, heads, torsos
 from ftwax.population import population_config
 from ftwax.records import tournament_files
+from ftwax.replay import replay_options
 from ftwax.reporting import report
 from ftwax.runtime import evaluation, live_game, playable, prepare, runs
 from ftwax.runtime.device import matches
@@ -75,7 +76,7 @@ class Options(launch.Options):
     None,
     "The recurrent core: lstm for the small agent, rpth_dnc for the paper's."
     ' rpth is no better here, and takes longer (docs/results.md).',
-    ftw.CORES,
+    tuple(cores.NAMED),
   )
   burn_in_games: int = flags.flag(
     1500, 'Games a member plays between chances to copy another member.'
@@ -133,14 +134,19 @@ _CONFIGS = {
 }
 
 
+# Units of each layer.
+_SIZE = 64
+
 # Evolution may raise the costs of the latents up to the paper's.
-_KL_BOUNDS = (1e-10, 0.1)
+_LATENTS = tasks.LatentKL(
+  *[hyperparameters.LogUniform(1e-9, 1e-7, bounds=(1e-10, 0.1))] * 2
+)
 
 # Height and width of a cell of the view in pixels, for the paper's agent.
 _TILE_SIZE = 3
 
 # Of `rpth_dnc`.
-MEMORY = interfaces.MemoryConfig(num_slots=16, word_size=16, num_reads=2)
+MEMORY = cores.Memory(num_slots=16, word_size=16, num_reads=2)
 
 # A third of the view's side: with a cell of the map, pixel control would take a
 # third of the run's time.
@@ -213,48 +219,31 @@ def make_game_config(
   return config
 
 
-def make_config(options: Options) -> ftw.FTWConfig:
+def make_config(options: Options) -> ppo.PPOConfig:
   """Returns the agent's config, small enough for four members on two cores."""
   game = _CONFIGS[options.game]
   # An update takes at least one rollout of each seat of a member.
   num_rows = len(game.teams) * options.num_environments // options.num_members
   batch_size = max(32, num_rows)
-  # In games for memories cores begin with memories as long as a game, and
-  # gradients reach from its end back to the cue.
-  length = game.num_steps
+  # In games for memories gradients reach from a game's end back to the cue.
   needs_memory = options.game != 'standard'
-  config = ftw.FTWConfig(
-    core='lstm',
-    use_pixel_control=False,
-    use_reward_prediction=False,
-    level_options=rpth_level.LevelOptions(
-      noise_scale=0.0, memory_length=length if needs_memory else None
+  config = ppo.PPOConfig(
+    core=_make_core(options),
+    torso=torsos.Torso(
+      functools.partial(entry_torsos.FTWTorso, _SIZE, _TORSO_LAYERS),
+      hidden_sizes=(_SIZE,),
     ),
-    sequence_length=length if needs_memory else 32,
+    heads=heads.Heads((_SIZE,), (_SIZE,)),
+    skip_connection=False,
+    sequence_length=game.num_steps if needs_memory else 32,
     batch_size=batch_size,
-    max_queue_size=2 * batch_size,
+    queue=replay_options.Queue(max_size=2 * batch_size),
     num_epochs=2,
     num_minibatches=8 if needs_memory else 4,
-    num_events=len(capture_the_flag.EVENT_NAMES),
     internal_rewards_prior=_event_priors(options),
-    decayed_hyperparameters=('learning_rate', 'entropy_cost'),
-  ).with_size(64)
-  # The paper's settings, `FTWConfig.paper`, are for 2e9 steps. In a thousandth
-  # of that, one optimizer step per update on the V-trace loss left the policy
-  # uniform. Small latents are cheaper and learn as well. The remaining changes
-  # were tuned for this game.
-  config = config.replace(
-    latent_size=16,
+    decay=optimization.LinearDecay(names=('learning_rate', 'entropy_cost')),
     learning_rate=hyperparameters.LogUniform(5e-4, 2e-3),
     entropy_cost=hyperparameters.LogUniform(2e-3, 1e-2),
-    kl_posterior_prior_cost=hyperparameters.LogUniform(
-      1e-9, 1e-7, bounds=_KL_BOUNDS
-    ),
-    kl_prior_fixed_cost=hyperparameters.LogUniform(
-      1e-9, 1e-7, bounds=_KL_BOUNDS
-    ),
-    slow_period=hyperparameters.UniformInteger(5, 20),
-    fast_to_slow_gradient_scale=hyperparameters.LogUniform(0.1, 1.0),
   )
   if options.game == 'small_cue':
     # Large minibatches are as good as many in these games, and faster.
@@ -264,17 +253,37 @@ def make_config(options: Options) -> ftw.FTWConfig:
       num_minibatches=8,
       normalize_observations=True,
     )
+  if isinstance(config.core, cores.RPTH):
+    config = config.replace(tasks=(_LATENTS,))
   # A run that is resumed for a little longer still learns.
   config = config.decayed_over(
     1.1 * options.max_num_actor_steps, options.num_members
   )
-  if options.agent == 'paper':
-    config = _with_all_parts(config)
-  return config if options.core is None else config.replace(core=options.core)
+  return _with_all_tasks(config) if options.agent == 'paper' else config
 
 
-def _with_all_parts(config: ftw.FTWConfig) -> ftw.FTWConfig:
-  """Returns the config of the whole FTW agent, in small sizes.
+def _make_core(options: Options) -> Any:
+  """Returns the core; in games for memories these first last for a game."""
+  is_paper = options.agent == 'paper'
+  length = _CONFIGS[options.game].num_steps
+  lasts: dict[str, Any] = (
+    {} if options.game == 'standard' else {'memory_length': length}
+  )
+  hierarchy = cores.RPTH(
+    cores.LSTM(_SIZE, forget_bias=3.0 if is_paper else 1.0, **lasts),
+    latent_size=16,
+    memory=MEMORY,
+    noise_scale=1.0 if is_paper else 0.0,
+    slow_period=hyperparameters.UniformInteger(5, 20),
+    fast_to_slow_gradient_scale=hyperparameters.LogUniform(0.1, 1.0),
+  )
+  name = options.core or ('rpth_dnc' if is_paper else 'lstm')
+  core = ftw.named_core(name, hierarchy)
+  return core.replace(**lasts) if hasattr(core, 'memory_length') else core
+
+
+def _with_all_tasks(config: ppo.PPOConfig) -> ppo.PPOConfig:
+  """Returns the config with the tasks of the whole FTW agent.
 
   On pixels members meet flags late, after some 250k steps of each. All pairs
   did whose learning rates were 1.8e-3 to 2.5e-3 and whose entropy costs were
@@ -284,23 +293,18 @@ def _with_all_parts(config: ftw.FTWConfig) -> ftw.FTWConfig:
   quarter of the policy's; at 0.09 clipping leaves at most half of the whole.
   """
   return config.replace(
-    core='rpth_dnc',
-    memory=MEMORY,
-    level_options=dataclasses.replace(
-      config.level_options, noise_scale=1.0, forget_bias=3.0
+    tasks=(
+      *config.tasks,
+      tasks.PixelControl(
+        cost=hyperparameters.LogUniform(3e-3, 3e-2, bounds=(1e-4, 1e-1)),
+        cell_size=_PIXEL_CONTROL_SIZE,
+      ),
+      tasks.RewardPrediction(cost=hyperparameters.LogUniform(1e-2, 0.3)),
     ),
-    use_pixel_control=True,
-    use_reward_prediction=True,
-    cell_size=_PIXEL_CONTROL_SIZE,
     learning_rate=hyperparameters.LogUniform(
       1.5e-3, 2.5e-3, bounds=(5e-4, 5e-3)
     ),
     entropy_cost=hyperparameters.LogUniform(8e-3, 1.6e-2, bounds=(5e-4, 5e-2)),
-    pixel_control_cost=hyperparameters.LogUniform(
-      3e-3, 3e-2, bounds=(1e-4, 1e-1)
-    ),
-    reward_prediction_cost=hyperparameters.LogUniform(1e-2, 0.3),
-    torso=functools.partial(torsos.FTWTorso, 64, _TORSO_LAYERS),
   )
 
 

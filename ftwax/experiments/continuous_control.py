@@ -9,6 +9,7 @@ import dataclasses
 import ftwax
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
+from ftwax.networks import torsos
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   config = ppo.PPOConfig(
     core='feed_forward',
     skip_connection=False,
-    vector_hidden_sizes=(64,),
+    torso=torsos.Torso(hidden_sizes=(64,)),
     separate_value=True,
     normalize_observations=True,
     normalize_returns=True,

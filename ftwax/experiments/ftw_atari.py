@@ -10,9 +10,11 @@ import functools
 
 import ftwax
 from ftwax.agents import ftw
+from ftwax.agents.actor_critic import tasks
 from ftwax.cli import flags, launch
 from ftwax.environments import atari
-from ftwax.networks.dnc import interfaces
+from ftwax.networks import cores
+from ftwax.replay import replay_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Options(launch.Options):
 
   max_num_actor_steps: int = 10_000_000
   game: str = flags.flag('pong', 'Name of the game.')
-  core: str = flags.flag('rpth_dnc', 'The recurrent core.', ftw.CORES)
+  core: str = flags.flag('rpth_dnc', 'The recurrent core.', tuple(cores.NAMED))
   linkage: str = flags.flag(
     'sparse',
     "Temporal links between the DNC's memory slots.",
@@ -32,25 +34,32 @@ class Options(launch.Options):
   )
 
 
+_LATENTS = (tasks.LatentKL(posterior_prior_cost=0.03, prior_fixed_cost=3e-3),)
+_TASKS = (
+  tasks.PixelControl(cost=0.03, crop_size=(80, 80)),
+  tasks.RewardPrediction(cost=0.3),
+)
+
+
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
-  config = ftw.FTWConfig.paper(
-    core=options.core,
-    memory=interfaces.MemoryConfig(linkage=options.linkage),
-    use_pixel_control=options.auxiliary,
-    use_reward_prediction=options.auxiliary,
-    crop_size=(80, 80),
-    delta_encode=True,
-  ).replace(
+  hierarchy = cores.RPTH(
+    256,
+    memory=cores.Memory(linkage=options.linkage),
+    slow_period=10,
+    fast_to_slow_gradient_scale=0.3,
+  )
+  core = ftw.named_core(options.core, hierarchy)
+  config = ftw.FTWConfig(
+    core=core,
+    tasks=(
+      *(_LATENTS if isinstance(core, cores.RPTH) else ()),
+      *(_TASKS if options.auxiliary else ()),
+    ),
+    queue=replay_options.Queue(delta_encode=True),
     learning_rate=3e-4,
     entropy_cost=3e-3,
     max_abs_reward=1.0,
-    pixel_control_cost=0.03,
-    reward_prediction_cost=0.3,
-    kl_posterior_prior_cost=0.03,
-    kl_prior_fixed_cost=3e-3,
-    slow_period=10,
-    fast_to_slow_gradient_scale=0.3,
   )
   return ftwax.ExperimentConfig(
     name=f'ftw_{options.core}_{options.game}',

@@ -7,14 +7,14 @@ rare at first. The torso is that of UNREAL, which is much faster than FTW's.
 """
 
 import dataclasses
-import functools
 
 import ftwax
 from ftwax import registry
 from ftwax.agents import ftw
+from ftwax.agents.actor_critic import tasks
 from ftwax.cli import flags, launch
 from ftwax.environments import catch, functional, pixels
-from ftwax.networks import torsos
+from ftwax.networks import cores, heads, torsos
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Options(launch.VariantOptions):
   max_num_actor_steps: int = 80_000
   num_environments: int = 16
   runtime: str = 'device'
-  core: str = flags.flag('lstm', 'The recurrent core.', ftw.CORES)
+  core: str = flags.flag('lstm', 'The recurrent core.', tuple(cores.NAMED))
   auxiliary: bool = flags.flag(
     True, 'Whether to train pixel control and reward prediction.'
   )
@@ -32,6 +32,19 @@ class Options(launch.VariantOptions):
 
 _ROWS = _COLUMNS = 12
 _HIDDEN_SIZE = 128
+
+
+_HIERARCHY = cores.RPTH(
+  _HIDDEN_SIZE,
+  memory=cores.Memory(),
+  slow_period=5,
+  fast_to_slow_gradient_scale=0.5,
+)
+_LATENTS = (tasks.LatentKL(posterior_prior_cost=1e-3, prior_fixed_cost=1e-4),)
+_TASKS = (
+  tasks.PixelControl(cost=2e-3, crop_size=(80, 80)),
+  tasks.RewardPrediction(cost=0.5),
+)
 
 
 @registry.register('ftw_catch.game')
@@ -42,22 +55,17 @@ def make_environment() -> functional.FunctionalEnvironment:
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment, with or without auxiliary tasks."""
-  config = ftw.FTWConfig.paper(
-    core=options.core,
-    torso=functools.partial(torsos.ShallowTorso, _HIDDEN_SIZE),
-    use_pixel_control=options.auxiliary,
-    use_reward_prediction=options.auxiliary,
-    crop_size=(80, 80),
-  ).with_size(_HIDDEN_SIZE)
-  config = config.replace(
+  core = ftw.named_core(options.core, _HIERARCHY)
+  config = ftw.FTWConfig(
+    core=core,
+    torso=torsos.Torso('shallow', num_features=_HIDDEN_SIZE),
+    heads=heads.Heads((_HIDDEN_SIZE,), (_HIDDEN_SIZE,)),
     learning_rate=3e-4,
     entropy_cost=1e-2,
-    pixel_control_cost=2e-3,
-    reward_prediction_cost=0.5,
-    kl_posterior_prior_cost=1e-3,
-    kl_prior_fixed_cost=1e-4,
-    slow_period=5,
-    fast_to_slow_gradient_scale=0.5,
+    tasks=(
+      *(_LATENTS if isinstance(core, cores.RPTH) else ()),
+      *(_TASKS if options.auxiliary else ()),
+    ),
   )
   suffix = '' if options.auxiliary else '_no_auxiliary'
   return ftwax.ExperimentConfig(

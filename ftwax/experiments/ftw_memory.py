@@ -19,7 +19,7 @@ import ftwax
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import copying, recall
-from ftwax.networks.dnc import interfaces
+from ftwax.networks import cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Options(launch.VariantOptions):
   max_num_actor_steps: int = 2_500_000
   num_environments: int = 32
   runtime: str = 'device'
-  core: str = flags.flag('rpth_dnc', 'The recurrent core.', ftw.CORES)
+  core: str = flags.flag('rpth_dnc', 'The recurrent core.', tuple(cores.NAMED))
   task: str = flags.flag('copying', 'The task.', ['copying', 'recall'])
   length: int | None = flags.flag(
     None, 'Symbols (default 10) or pairs (default 6) in an episode.'
@@ -43,8 +43,8 @@ class Options(launch.VariantOptions):
 
 _LENGTHS = {'copying': 10, 'recall': 6}
 _MEMORIES = {
-  'copying': interfaces.MemoryConfig(num_slots=16, word_size=16, num_reads=1),
-  'recall': interfaces.MemoryConfig(
+  'copying': cores.Memory(num_slots=16, word_size=16, num_reads=1),
+  'recall': cores.Memory(
     num_slots=16, word_size=24, num_reads=4, linkage='none'
   ),
 }
@@ -60,27 +60,22 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     environment = functools.partial(
       recall.make, length, min_pairs=min_length, key_size=options.key_size
     )
-  config = ftw.FTWConfig.paper(
-    core=options.core,
-    memory=_MEMORIES[options.task],
-    use_pixel_control=False,
-    use_reward_prediction=False,
+  hierarchy = cores.RPTH(
+    options.hidden_size, memory=_MEMORIES[options.task], slow_period=4
+  )
+  config = ftw.FTWConfig(
+    core=ftw.named_core(options.core, hierarchy),
+    tasks=(),
     optimizer='adam',
     # A whole episode and the first step of the next, so that gradients reach
     # from each answer to the step that showed it.
     sequence_length=2 * length + 1,
     batch_size=32,
-  ).with_size(options.hidden_size)
-  config = config.replace(
     learning_rate=2e-3,
     entropy_cost=0.015,
     # Actions have no effect on later rewards.
     discount=0.0,
-    kl_posterior_prior_cost=0.0,
-    kl_prior_fixed_cost=0.0,
-    slow_period=4,
-    fast_to_slow_gradient_scale=1.0,
-  )
+  ).with_size(options.hidden_size)
   return ftwax.ExperimentConfig(
     name=f'ftw_memory_{options.core}',
     agent=config,

@@ -14,6 +14,7 @@ import ftwax
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import gymnax_adapter
+from ftwax.networks import torsos
 
 _GAMES = {
   'asterix': 'Asterix-MinAtar',
@@ -38,7 +39,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   config = ppo.PPOConfig(
     core='feed_forward',
     skip_connection=False,
-    vector_hidden_sizes=(64,),
+    torso=torsos.Torso(hidden_sizes=(64,)),
     sequence_length=128,
     batch_size=64,
     num_epochs=4,

@@ -16,6 +16,7 @@ from ftwax import registry
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import games
+from ftwax.networks import cores
 from ftwax.population import population_config
 
 
@@ -25,7 +26,7 @@ class Options(launch.Options):
 
   num_environments: int = 4
   num_members: int = flags.flag(2, 'Members of the population.')
-  core: str = flags.flag('rpth', 'The recurrent core.', ftw.CORES)
+  core: str = flags.flag('rpth', 'The recurrent core.', tuple(cores.NAMED))
   sequence_length: int = flags.flag(20, 'Steps per trajectory.')
   game_length: int = flags.flag(100, 'Maximum number of steps per game.')
   burn_in_games: int = flags.flag(
@@ -78,16 +79,16 @@ _GAMES = {
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment, small enough for two members on two cores."""
-  config = ftw.FTWConfig.paper(
-    core=options.core,
-    use_pixel_control=False,
-    use_reward_prediction=False,
+  config = ftw.FTWConfig(
+    tasks=(),
     sequence_length=options.sequence_length,
     batch_size=8,
-  ).with_size(64)
+  )
+  assert isinstance(config.core, cores.RPTH)
+  config = config.replace(core=ftw.named_core(options.core, config.core))
   return ftwax.ExperimentConfig(
     name=options.game,
-    agent=config.replace(pixel_control_cost=0.0, reward_prediction_cost=0.0),
+    agent=config.with_size(64),
     environment=functools.partial(
       _GAMES[options.game], game_length=options.game_length
     ),

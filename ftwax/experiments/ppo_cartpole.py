@@ -11,8 +11,10 @@ import functools
 
 import ftwax
 from ftwax.agents import ppo
+from ftwax.agents.actor_critic import optimization
 from ftwax.cli import launch
 from ftwax.environments import gymnax_adapter
+from ftwax.networks import torsos
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +34,12 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   config = ppo.PPOConfig(
     core='feed_forward',
     skip_connection=False,
-    vector_hidden_sizes=(64,),
+    torso=torsos.Torso(hidden_sizes=(64,)),
     sequence_length=32,
     batch_size=8,
     num_epochs=10,
     num_minibatches=2,
-    decayed_hyperparameters=('learning_rate', 'clip_epsilon'),
+    decay=optimization.LinearDecay(names=('learning_rate', 'clip_epsilon')),
   )
   config = options.configure(config)
   config = config.decayed_over(options.max_num_actor_steps).replace(

@@ -11,6 +11,7 @@ from typing import Any
 
 import ftwax
 from ftwax.agents import rl2
+from ftwax.agents.actor_critic import optimization
 from ftwax.cli import flags, launch
 from ftwax.environments import bandits
 
@@ -32,7 +33,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   config = rl2.RL2Config(
     sequence_length=2 * (options.num_pulls + 1),
     batch_size=options.num_environments,
-    decayed_hyperparameters=('learning_rate', 'entropy_cost'),
+    decay=optimization.LinearDecay(names=('learning_rate', 'entropy_cost')),
   )
   config = options.configure(config)
   config = config.decayed_over(options.max_num_actor_steps)

@@ -9,6 +9,7 @@ import functools
 
 import ftwax
 from ftwax.agents import unreal
+from ftwax.agents.actor_critic import tasks
 from ftwax.cli import flags, launch
 from ftwax.environments import atari
 
@@ -22,22 +23,25 @@ class Options(launch.Options):
   tasks: bool = flags.flag(True, 'Whether to train auxiliary tasks.')
 
 
+_TASKS = (
+  tasks.PixelControl(
+    cost=1e-3, cell_size=2, crop_size=(40, 40), image_period=500
+  ),
+  tasks.RewardPrediction(),
+  tasks.ValueReplay(),
+)
+
+
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   config = unreal.UNREALConfig.paper(
-    image_torso='a3c',
+    torso='a3c',
     batch_size=16,
-    cell_size=2,
-    crop_size=(40, 40),
-    use_pixel_control=options.tasks,
-    use_reward_prediction=options.tasks,
-    use_value_replay=options.tasks,
-    image_period=500,
-  )
-  # Without a population nothing evolves: use fixed values within the paper's
-  # ranges, for pixel control its range on Atari.
-  config = config.replace(
-    learning_rate=7e-4, entropy_cost=1e-3, pixel_control_cost=1e-3
+    # Without a population nothing evolves: use fixed values within the paper's
+    # ranges, for pixel control its range on Atari.
+    learning_rate=7e-4,
+    entropy_cost=1e-3,
+    tasks=_TASKS if options.tasks else (),
   )
   return ftwax.ExperimentConfig(
     name=f'unreal_{options.game}',

@@ -1,55 +1,44 @@
 """Torsos, recurrent cores, memory and heads as pure functions."""
 
-from ftwax.networks.cores import CoreOutput, RecurrentCore, SkipConnection
-from ftwax.networks.dnc.core import DNC, DNCConfig
-from ftwax.networks.dnc.interfaces import MemoryConfig
+from ftwax.networks import cores, heads, recurrence, torsos
+from ftwax.networks.dnc.interfaces import Memory
 from ftwax.networks.embeddings import ObservationEmbedding
-from ftwax.networks.gtrxl import GTrXL, GTrXLConfig
-from ftwax.networks.heads import HeadOptions, PolicyHead, ValueHead
-from ftwax.networks.layer_norm_lstm import LayerNormLSTM, LayerNormLSTMConfig
-from ftwax.networks.linear_cores import LinearCore, LinearCoreConfig
-from ftwax.networks.noisy import NoisyLinear
-from ftwax.networks.recurrent import make_recurrent_network
-from ftwax.networks.recurrent_cores import GRU, LSTM, FeedForward
-from ftwax.networks.rpth import RPTH, RPTHConfig
-from ftwax.networks.stacked_lstm import StackedLSTM, StackedLSTMConfig
-from ftwax.networks.torsos import (
+from ftwax.networks.entry_torsos import (
   DeepTorso,
   FTWTorso,
   MLPTorso,
   NatureTorso,
   ShallowTorso,
 )
+from ftwax.networks.heads import Heads, PolicyHead, ValueHead
+from ftwax.networks.noisy import NoisyLinear
+from ftwax.networks.recurrence import (
+  CoreOutput,
+  RecurrentCore,
+  SkipConnection,
+)
+from ftwax.networks.recurrent import make_recurrent_network
+from ftwax.networks.torsos import Torso
 
 __all__ = (
   'CoreOutput',
-  'DNC',
-  'DNCConfig',
   'DeepTorso',
   'FTWTorso',
-  'FeedForward',
-  'GRU',
-  'GTrXL',
-  'GTrXLConfig',
-  'HeadOptions',
-  'LSTM',
-  'LayerNormLSTM',
-  'LayerNormLSTMConfig',
-  'LinearCore',
-  'LinearCoreConfig',
+  'Heads',
   'MLPTorso',
-  'MemoryConfig',
+  'Memory',
   'NatureTorso',
   'NoisyLinear',
   'ObservationEmbedding',
   'PolicyHead',
-  'RPTH',
-  'RPTHConfig',
   'RecurrentCore',
   'ShallowTorso',
   'SkipConnection',
-  'StackedLSTM',
-  'StackedLSTMConfig',
+  'Torso',
   'ValueHead',
+  'cores',
+  'heads',
   'make_recurrent_network',
+  'recurrence',
+  'torsos',
 )

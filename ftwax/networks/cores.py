@@ -1,167 +1,345 @@
-"""Recurrent cores: their protocol, and the unroll of a step over time.
+"""The recurrent cores, each a part with its options.
 
-A core is a Haiku module with a zero state, a single step, and an unroll of many
-steps. Torsos come before it and run on all `T * B` frames at once; only the
-core is inside the loop over time.
+A core is called within a Haiku transform and makes its module, so that a class
+or function of your own that makes a `recurrence.RecurrentCore` serves as well:
+
+    PPOConfig(core='gru')
+    PPOConfig(core=cores.RPTH(64, memory=cores.Memory(num_slots=16)))
+    PPOConfig(core=MyCore)
+
+`MAKERS` has them by name.
 """
 
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
-import haiku as hk
-import jax
-import jax.numpy as jnp
+from ftwax import parts, registry
+from ftwax.networks import (
+  gtrxl,
+  layer_norm_lstm,
+  linear_cores,
+  recurrence,
+  recurrent_cores,
+  rpth,
+  stacked_lstm,
+)
+from ftwax.networks.dnc import core as dnc_core
+from ftwax.networks.dnc import interfaces
 
-from ftwax import trees, types
-from ftwax.networks import noise
+Memory = interfaces.Memory
 
-_Inputs = TypeVar('_Inputs')
-_Output = TypeVar('_Output')
-_State = TypeVar('_State')
+# Makes a core; called within a Haiku transform.
+MakeCore = Callable[[], recurrence.RecurrentCore]
+
+_Core = TypeVar('_Core', bound='Core')
 
 
-class CoreOutput(NamedTuple):
-  """Outputs of a core; leaves are [B, ...] or [T, B, ...].
+@dataclasses.dataclass(frozen=True)
+class Core(parts.Part):
+  """Base of the cores.
 
   Attributes:
-    features: float32 [..., num_features], the input of the policy, value and
-      auxiliary heads.
-    auxiliary: other outputs that losses use, by name.
+    hidden_size: number of units.
   """
 
-  features: types.Array
-  auxiliary: Mapping[str, types.ArrayTree]
+  hidden_size: int = parts.option(64, low=1)
+
+  def __call__(self) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    raise NotImplementedError
+
+  def with_size(self: _Core, size: int) -> _Core:
+    """Returns a copy with `size` units."""
+    return self.replace(hidden_size=size)
 
 
-class RecurrentCore(Protocol):
-  """A Haiku module that carries a state from step to step.
+@registry.register('core.lstm')
+@dataclasses.dataclass(frozen=True)
+class LSTM(Core):
+  """Long short-term memory; see `recurrent_cores.LSTM`.
 
-  A core with noise draws it by `networks.noise`.
+  Attributes:
+    forget_bias: added to the forget gate's bias; 1 is common, and dependencies
+      over tens of steps are learned much sooner with 3.
+    memory_length: number of steps for which memories first last, in place of
+      `forget_bias`.
+    layer_norm: whether to normalize the gates; see `layer_norm_lstm`, whose
+      forget bias is 1.
+    dropout: dropout rate of the candidates, with `layer_norm`.
   """
 
-  def initial_state(self, batch_size: int) -> types.RecurrentState:
-    """Returns the zero state, leaves [batch_size, ...]."""
+  forget_bias: float = parts.option(3.0, low=-100.0)
+  memory_length: int | None = parts.option(None, low=2)
+  layer_norm: bool = False
+  dropout: float = parts.option(0.0, low=0, below=1)
 
-  def __call__(
-    self,
-    inputs: types.Array,
-    state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters | None,
-  ) -> tuple[CoreOutput, types.RecurrentState]:
-    """Does one step on inputs [B, num_inputs]."""
+  def __post_init__(self) -> None:
+    """Checks the numbers."""
+    super().__post_init__()
+    if self.dropout and not self.layer_norm:
+      raise ValueError(
+        f'dropout ({self.dropout}) must be 0 without layer_norm; choose'
+        ' layer_norm=True.'
+      )
 
-  def unroll(
-    self,
-    inputs: types.Array,
-    start: types.Array,
-    state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters | None,
-  ) -> tuple[CoreOutput, types.RecurrentState]:
-    """Does `T` steps on inputs [T, B, num_inputs].
+  def __call__(self, name: str | None = None) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    if self.layer_norm:
+      return layer_norm_lstm.LayerNormLSTM(self.hidden_size, self.dropout, name)
+    return recurrent_cores.LSTM(
+      self.hidden_size, self.forget_bias, self.memory_length, name
+    )
 
-    Args:
-      inputs: [T, B, num_inputs].
-      start: bool [T, B], true at the first step of an episode, before which
-        the state is reset to zero.
-      state: leaves [B, ...], the state before the first step.
-      hyperparameters: hyperparameters of the agent.
+
+@registry.register('core.stacked_lstm')
+@dataclasses.dataclass(frozen=True)
+class StackedLSTM(parts.Part):
+  """LSTMs on top of each other; see `stacked_lstm`.
+
+  Attributes:
+    hidden_sizes: units of each layer, the lowest first.
+    wiring: for each layer, the parts of the input that it reads in addition to
+      the layer below: paths of observation entries, `previous_action` or
+      `previous_reward`. If empty, each layer reads all.
+    layer: options of all layers, but for their sizes.
+    input_sizes: sizes of the parts of the input by name, which agents set.
+  """
+
+  hidden_sizes: tuple[int, ...] = parts.option((64, 256), low=1)
+  wiring: tuple[tuple[str, ...], ...] = ()
+  layer: LSTM = LSTM()  # noqa: RUF009
+  input_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+  def __call__(self) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform.
+
+    Raises:
+      ValueError: if the wiring names parts that the input lacks.
     """
+    names = list(self.input_sizes)
+    wired = {part for below in self.wiring for part in below}
+    if unknown := wired - set(names):
+      raise ValueError(
+        f'wiring ({self.wiring}) must name parts of the input, and'
+        f' {sorted(unknown)} are not among them; choose from {names}.'
+      )
+    return stacked_lstm.StackedLSTM(
+      stacked_lstm.StackedLSTMConfig(
+        self.hidden_sizes,
+        tuple(self.input_sizes.values()),
+        tuple(tuple(map(names.index, part)) for part in self.wiring),
+      ),
+      lambda size, name: self.layer.with_size(size)(name),
+    )
+
+  def with_size(self, size: int) -> 'StackedLSTM':
+    """Returns a copy with `size` units in each layer."""
+    return self.replace(hidden_sizes=(size,) * len(self.hidden_sizes))
 
 
-def reset_state(start: types.Array, state: _State) -> _State:
-  """Sets `state` [B, ...] to zero in the rows where `start` [B] is true."""
-  zeros = jax.tree.map(jnp.zeros_like, state)
-  return trees.where_rows(start, zeros, state)
+@registry.register('core.gru')
+@dataclasses.dataclass(frozen=True)
+class GRU(Core):
+  """Gated recurrent unit; see `recurrent_cores.GRU`."""
+
+  def __call__(self) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return recurrent_cores.GRU(self.hidden_size)
 
 
-def unroll_step(
-  step: Callable[[_Inputs, _State], tuple[_Output, _State]],
-  inputs: _Inputs,
-  start: types.Array,
-  state: _State,
-) -> tuple[_Output, _State]:
-  """Scans `step` over time, resetting the state at the start of episodes.
+@registry.register('core.feed_forward')
+@dataclasses.dataclass(frozen=True)
+class FeedForward(Core):
+  """A layer without memory; see `recurrent_cores.FeedForward`."""
 
-  Args:
-    step: `(inputs, state) -> (output, state)`, leaves [B, ...].
-    inputs: leaves [T, B, ...].
-    start: bool [T, B].
-    state: leaves [B, ...].
+  def __call__(self) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return recurrent_cores.FeedForward((self.hidden_size,))
 
-  Returns:
-    The outputs, leaves [T, B, ...], and the state after the last step.
+
+@dataclasses.dataclass(frozen=True)
+class _Linear(Core):
+  """Base of the cores with a linear recurrence, parallel in time.
+
+  Attributes:
+    hidden_size: size of the features, and number of units of each block.
+    num_layers: number of blocks.
+    memory_length: the longest time scale at first, in steps.
   """
 
-  def scan_step(
-    carry: _State, step_inputs: tuple[types.Array, _Inputs, Any]
-  ) -> tuple[_State, _Output]:
-    # [B], leaves [B, ...], [B]
-    step_start, step_input, seeds = step_inputs
-    with noise.seeded(seeds):
-      # `start` marks the first step of an episode, so the reset comes first.
-      output, carry = step(step_input, reset_state(step_start, carry))
-    return carry, output
-
-  state, outputs = hk.scan(scan_step, state, (start, inputs, noise.seeds()))
-  return outputs, state
+  num_layers: int = parts.option(1, low=1)
+  memory_length: int = parts.option(1000, low=1)
 
 
-def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Merges the time and batch axes around a function of [B, ...].
+@registry.register('core.lru')
+@dataclasses.dataclass(frozen=True)
+class LRU(_Linear):
+  """Linear recurrent unit, a pair of units for a number; see `linear_cores`."""
 
-  The batch comes first in the merged axis. With time first, XLA would gather a
-  batch that is sharded over devices on all of them, since no contiguous part of
-  the merged axis would belong to one device.
+  def __post_init__(self) -> None:
+    """Checks the numbers."""
+    super().__post_init__()
+    if self.hidden_size % 2:
+      raise ValueError(
+        f'hidden_size ({self.hidden_size}) of an LRU must be even, since its'
+        ' units are the two parts of complex numbers; choose'
+        f' {self.hidden_size + 1}.'
+      )
 
-  Args:
-    function: a function between arrays [B * T, ...].
+  def __call__(self) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return linear_cores.LinearCore(self, 'lru')
 
-  Returns:
-    A function between arrays [T, B, ...].
+
+@registry.register('core.min_gru')
+@dataclasses.dataclass(frozen=True)
+class MinGRU(_Linear):
+  """A GRU whose gate depends on the inputs alone; see `linear_cores`."""
+
+  def __call__(self) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return linear_cores.LinearCore(self, 'min_gru')
+
+
+@registry.register('core.gtrxl')
+@dataclasses.dataclass(frozen=True)
+class GTrXL(Core):
+  """A gated transformer with a cached window; see `gtrxl`.
+
+  Attributes:
+    hidden_size: features of a step, a multiple of twice `num_heads`.
+    num_layers: number of layers; a step sees up to `num_layers * window` back.
+    num_heads: heads of attention of each layer.
+    window: number of steps before the current one that a layer attends to.
   """
-  apply = hk.BatchApply(function)
-  return lambda *args: _swap_axes(apply(*_swap_axes(args)))
+
+  num_layers: int = parts.option(1, low=1)
+  num_heads: int = parts.option(4, low=1)
+  window: int = parts.option(128, low=1)
+
+  def __post_init__(self) -> None:
+    """Checks the numbers."""
+    super().__post_init__()
+    if self.hidden_size % (2 * self.num_heads):
+      raise ValueError(
+        f'hidden_size ({self.hidden_size}) of a gated transformer must be a'
+        f' multiple of twice num_heads ({self.num_heads}), which share it;'
+        f' choose {16 * self.num_heads}.'
+      )
+
+  def __call__(self) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return gtrxl.GTrXL(self)
 
 
-def _swap_axes(tree: Any) -> Any:
-  return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree)
+@registry.register('core.dnc')
+@dataclasses.dataclass(frozen=True)
+class DNC(Core):
+  """A differentiable neural computer: an LSTM and a memory; see `dnc.core`.
 
-
-class SkipConnection:
-  """A core whose features are another core's, concatenated with its inputs.
-
-  Heads then see the current observation directly as well as through the memory,
-  so that tasks without memory are learned about as fast as without a core.
+  Attributes:
+    hidden_size: units of the LSTM.
+    memory: sizes and options of the memory.
+    output_size: number of features, a projection of the LSTM's output and the
+      words read; None returns both without projection.
+    clip_value: magnitude to which the LSTM's output and the features are
+      clipped; None for no clipping.
+    bypass_dropout: dropout rate of the LSTM's output in the features, so that
+      they rely on the memory earlier (Franke et al., 2018, arXiv:1807.02658),
+      in acting and in learning alike; greedy policies drop nothing.
   """
 
-  def __init__(self, core: RecurrentCore):
-    """Wraps `core`, within the same Haiku transform."""
-    self._core = core
-    self.initial_state = core.initial_state
+  memory: Memory = Memory()  # noqa: RUF009
+  output_size: int | None = parts.option(64, low=1)
+  clip_value: float | None = parts.option(None, above=0)
+  bypass_dropout: float = parts.option(0.0, low=0, below=1)
 
-  def __call__(
-    self,
-    inputs: types.Array,
-    state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[CoreOutput, types.RecurrentState]:
-    """Does one step on inputs [B, num_inputs]."""
-    output, state = self._core(inputs, state, hyperparameters)
-    return _append(output, inputs), state
-
-  def unroll(
-    self,
-    inputs: types.Array,
-    start: types.Array,
-    state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[CoreOutput, types.RecurrentState]:
-    """Does `T` steps on inputs [T, B, num_inputs]."""
-    output, state = self._core.unroll(inputs, start, state, hyperparameters)
-    return _append(output, inputs), state
+  def __call__(self) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return dnc_core.DNC(self)
 
 
-def _append(output: CoreOutput, inputs: types.Array) -> CoreOutput:
-  # [..., num_features + num_inputs]
-  features = jnp.concatenate([output.features, inputs], axis=-1)
-  return output._replace(features=features)
+@registry.register('core.rpth')
+@dataclasses.dataclass(frozen=True)
+class RPTH(parts.Part):
+  """A temporal hierarchy of cores, maybe with a shared memory; see `rpth`.
+
+  Attributes:
+    level: the core of each level; a number stands for an LSTM of that size.
+    latent_size: size of the latent variable; None for that of a level.
+    num_levels: number of levels.
+    memory: the memory that all levels share; None for none.
+    slow_period: int32, steps between two ticks of the slow core.
+    fast_to_slow_gradient_scale: scale of the gradient from the fast core into
+      the slow core's output.
+    noise_scale: scale of the noise in z: 1 samples z from the posterior, as in
+      the paper; 0 uses the posterior's mean, with which short runs learn
+      sooner. It does not change the distributions.
+    init_scale: standard deviation of the latent if the layer outputs zero.
+    min_scale: added to standard deviations.
+    tanh_loc: whether to bound means to (-1, 1) by tanh.
+    clip_value: magnitude to which the outputs of the cores and, with a memory,
+      the inputs of the latent layer are clipped; None for no clipping.
+  """
+
+  level: int | Core = LSTM(forget_bias=1.0)  # noqa: RUF009
+  latent_size: int | None = parts.option(None, low=1)
+  num_levels: int = parts.option(2, low=2)
+  memory: Memory | None = None
+  slow_period: parts.Integer = parts.scalar(8, low=1)
+  fast_to_slow_gradient_scale: parts.Scalar = parts.scalar(1.0, high=1.0)
+  noise_scale: float = parts.option(1.0, low=0)
+  init_scale: float = parts.option(0.1, above=0)
+  min_scale: float = parts.option(1e-6, above=0)
+  tanh_loc: bool = False
+  clip_value: float | None = parts.option(None, above=0)
+
+  def __post_init__(self) -> None:
+    """Replaces a size by an LSTM, and checks the numbers."""
+    if isinstance(self.level, int):
+      object.__setattr__(self, 'level', LSTM(self.level, forget_bias=1.0))
+    if not isinstance(self.level, Core):
+      raise ValueError(
+        f'level ({self.level!r}) of RPTH must be a core with one size, such as'
+        ' cores.GRU(64), or the size of an LSTM; choose one.'
+      )
+    super().__post_init__()
+
+  @property
+  def hidden_size(self) -> int:
+    """Units of each level."""
+    assert isinstance(self.level, Core)
+    return self.level.hidden_size
+
+  @property
+  def num_latents(self) -> int:
+    """Size of the latent variable, that of a level by default."""
+    return self.latent_size or self.hidden_size
+
+  def __call__(self) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return rpth.RPTH(self)
+
+  def with_size(self, size: int) -> 'RPTH':
+    """Returns a copy with `size` units in each level, and as many latents."""
+    assert isinstance(self.level, Core)
+    return self.replace(level=self.level.with_size(size), latent_size=None)
+
+
+# The cores by name, with small sizes.
+NAMED: Mapping[str, Any] = {
+  'lstm': LSTM(),
+  'gru': GRU(),
+  'lru': LRU(),
+  'min_gru': MinGRU(),
+  'gtrxl': GTrXL(),
+  'feed_forward': FeedForward(),
+  'stacked_lstm': StackedLSTM(),
+  'dnc': DNC(memory=Memory(num_slots=16, word_size=16, num_reads=2)),
+  'rpth': RPTH(),
+  'rpth_dnc': RPTH(memory=Memory(num_slots=16, word_size=16, num_reads=2)),
+}
+
+find = functools.partial(parts.find, 'core', known=NAMED)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import continuous, distributions, encodings, trees, types
-from ftwax.networks import torsos
+from ftwax.networks import entry_torsos
 
 # Names of the parts that follow the entries of an observation.
 PREVIOUS_ACTION = 'previous_action'
@@ -38,9 +38,9 @@ class ObservationEmbedding(hk.Module):
     self,
     observation_spec: types.SpecTree,
     *,
-    make_image_torso: torsos.MakeTorso = torsos.FTWTorso,
-    make_vector_torso: torsos.MakeTorso = torsos.MLPTorso,
-    make_torsos: Mapping[str, torsos.MakeTorso] | None = None,
+    make_image_torso: entry_torsos.MakeTorso = entry_torsos.FTWTorso,
+    make_vector_torso: entry_torsos.MakeTorso = entry_torsos.MLPTorso,
+    make_torsos: Mapping[str, entry_torsos.MakeTorso] | None = None,
     entry_encodings: Mapping[str, str] | None = None,
     name: str | None = None,
   ):

@@ -7,55 +7,26 @@ gates like a GRU's instead of sums, and the relative positions of Transformer-XL
 and an unroll equals steps at any T; gradients stay within an unroll.
 """
 
-import dataclasses
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import registry, types
-from ftwax.networks import cores
+from ftwax import types
+from ftwax.networks import recurrence
+
+if TYPE_CHECKING:
+  from ftwax.networks import cores
 
 # Bias of the gates, with which a layer first passes on most of its inputs.
 _GATE_BIAS = 2.0
 
 # Logits of steps that must not be attended to.
 _MASKED = -1e9
-
-
-@registry.register('core.gtrxl_config')
-@dataclasses.dataclass(frozen=True)
-class GTrXLConfig:
-  """Sizes of a gated transformer.
-
-  Attributes:
-    hidden_size: features of a step, a multiple of twice `num_heads`.
-    num_layers: number of layers; a step sees up to `num_layers * window` back.
-    num_heads: heads of attention of each layer.
-    window: number of steps before the current one that a layer attends to.
-  """
-
-  hidden_size: int = 64
-  num_layers: int = 1
-  num_heads: int = 4
-  window: int = 128
-
-  def __post_init__(self) -> None:
-    """Checks the numbers."""
-    for name in ('num_layers', 'num_heads', 'window'):
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f'{name} ({getattr(self, name)}) of a gated transformer must be at'
-          f' least one; the default is {getattr(GTrXLConfig, name)}.'
-        )
-    if self.hidden_size < 1 or self.hidden_size % (2 * self.num_heads):
-      raise ValueError(
-        f'hidden_size ({self.hidden_size}) of a gated transformer must be a'
-        f' multiple of twice num_heads ({self.num_heads}), which share it;'
-        f' choose {16 * self.num_heads}.'
-      )
 
 
 class GTrXLState(NamedTuple):
@@ -71,11 +42,10 @@ class GTrXLState(NamedTuple):
   num_steps: types.Array
 
 
-@registry.register('core.gtrxl')
 class GTrXL(hk.Module):
   """A gated transformer; features are the normalized outputs."""
 
-  def __init__(self, config: GTrXLConfig, name: str | None = None):
+  def __init__(self, config: cores.GTrXL, name: str | None = None):
     super().__init__(name)
     self._config = config
     self._encoder = hk.Linear(config.hidden_size, name='encoder')
@@ -96,7 +66,7 @@ class GTrXL(hk.Module):
     inputs: types.Array,
     state: GTrXLState,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, GTrXLState]:
+  ) -> tuple[recurrence.CoreOutput, GTrXLState]:
     """Does one step on inputs [B, num_inputs]."""
     start = jnp.zeros((1, inputs.shape[0]), bool)
     output, state = self.unroll(inputs[None], start, state, hyperparameters)
@@ -108,7 +78,7 @@ class GTrXL(hk.Module):
     start: types.Array,
     state: GTrXLState,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, GTrXLState]:
+  ) -> tuple[recurrence.CoreOutput, GTrXLState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
     window, num_steps = self._config.window, inputs.shape[0]
@@ -134,13 +104,13 @@ class GTrXL(hk.Module):
       jnp.stack(caches, axis=1), jnp.sum(remains, axis=1, dtype=jnp.int32)
     )
     features = jnp.swapaxes(self._norm(x), 0, 1)
-    return cores.CoreOutput(features, auxiliary={}), state
+    return recurrence.CoreOutput(features, auxiliary={}), state
 
 
 class _Layer(hk.Module):
   """Attention and a perceptron, each normalized before and gated after."""
 
-  def __init__(self, config: GTrXLConfig, name: str):
+  def __init__(self, config: cores.GTrXL, name: str):
     super().__init__(name)
     self._config = config
     size = config.hidden_size

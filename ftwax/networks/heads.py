@@ -7,15 +7,16 @@ continuous parts do not depend on the features, as in Schulman et al., 2015
 (arXiv:1502.05477).
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import continuous, distributions, types
+from ftwax import continuous, distributions, parts, registry, types
 from ftwax.networks import noisy
 
 # Scale of the last layer's initial variance: small, so that the initial policy
@@ -27,7 +28,9 @@ _LAST_LAYER_SCALE = 1e-4
 _LOG_SCALE = -0.5 * math.log(3.0)
 
 
-class HeadOptions(NamedTuple):
+@registry.register('heads')
+@dataclasses.dataclass(frozen=True)
+class Heads(parts.Part):
   """Options of the policy and value heads.
 
   Attributes:
@@ -37,9 +40,16 @@ class HeadOptions(NamedTuple):
       sampled at each call that has a key; None for plain layers.
   """
 
-  policy_hidden_sizes: tuple[int, ...] = ()
-  value_hidden_sizes: tuple[int, ...] = ()
-  noise: str | None = None
+  policy_hidden_sizes: tuple[int, ...] = parts.option((), low=1)
+  value_hidden_sizes: tuple[int, ...] = parts.option((), low=1)
+  noise: str | None = parts.option(None, choices=noisy.KINDS)
+
+  def with_size(self, size: int) -> 'Heads':
+    """Returns a copy with `size` units in each hidden layer."""
+    return self.replace(
+      policy_hidden_sizes=(size,) * len(self.policy_hidden_sizes),
+      value_hidden_sizes=(size,) * len(self.value_hidden_sizes),
+    )
 
 
 class PolicyHead(hk.Module):
@@ -50,7 +60,7 @@ class PolicyHead(hk.Module):
 
   def __init__(
     self,
-    parts: Any,
+    action_parts: Any,
     hidden_sizes: Sequence[int] = (),
     noise: str | None = None,
     name: str | None = None,
@@ -58,15 +68,15 @@ class PolicyHead(hk.Module):
     """Makes a head.
 
     Args:
-      parts: spec of each part, or its number of choices, in the action's
+      action_parts: spec of each part, or its number of choices, in the action's
         structure.
       hidden_sizes: sizes of the hidden layers, which have ReLUs; each part has
         its own layers.
-      noise: see `HeadOptions`.
+      noise: see `Heads`.
       name: name of the module.
     """
     super().__init__(name)
-    self._parts = parts
+    self._parts = action_parts
     self._hidden_sizes = tuple(hidden_sizes)
     self._noise = noise
 

@@ -7,7 +7,6 @@ candidate, so that no memory is lost (Semeniuta, Severyn and Barth, 2016,
 arXiv:1603.05118).
 """
 
-import dataclasses
 import math
 
 import haiku as hk
@@ -15,60 +14,44 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import cores, noise, recurrent_cores
+from ftwax.networks import noise, recurrence, recurrent_cores
 
 _EPSILON = 1e-5
-
-
-@dataclasses.dataclass(frozen=True)
-class LayerNormLSTMConfig:
-  """Size and dropout of a layer-normalized LSTM.
-
-  Attributes:
-    hidden_size: number of units.
-    dropout: probability of dropping a unit's candidate, in acting and in
-      learning alike; greedy policies drop nothing.
-  """
-
-  hidden_size: int = 256
-  dropout: float = 0.0
-
-  def __post_init__(self) -> None:
-    """Checks the numbers."""
-    if self.hidden_size < 1:
-      raise ValueError(
-        f'hidden_size ({self.hidden_size}) of a layer-normalized LSTM must be'
-        ' at least one; choose hidden_size=256.'
-      )
-    if not 0.0 <= self.dropout < 1.0:
-      raise ValueError(
-        f'dropout ({self.dropout}) must be at least zero and below one; choose'
-        ' dropout=0.1, or 0.0 for none.'
-      )
 
 
 class LayerNormLSTM(hk.Module):
   """An LSTM; gates are ordered input, cell, forget (plus one), output."""
 
-  def __init__(self, config: LayerNormLSTMConfig, name: str | None = None):
+  def __init__(
+    self, hidden_size: int, dropout: float = 0.0, name: str | None = None
+  ):
+    """Makes a core.
+
+    Args:
+      hidden_size: number of units.
+      dropout: probability of dropping a unit's candidate, in acting and in
+        learning alike; greedy policies drop nothing.
+      name: name of the module.
+    """
     super().__init__(name)
-    self._config = config
+    self._hidden_size = hidden_size
+    self._dropout = dropout
 
   def initial_state(self, batch_size: int) -> recurrent_cores.LSTMState:
     """Returns the zero state."""
-    return recurrent_cores.zero_lstm_state(batch_size, self._config.hidden_size)
+    return recurrent_cores.zero_lstm_state(batch_size, self._hidden_size)
 
   def __call__(
     self,
     inputs: types.Array,
     state: recurrent_cores.LSTMState,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, recurrent_cores.LSTMState]:
+  ) -> tuple[recurrence.CoreOutput, recurrent_cores.LSTMState]:
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
     gates = self._project(inputs)
     state = self._step(gates, self._draw_mask(state.cell.shape), state)
-    return cores.CoreOutput(features=state.hidden, auxiliary={}), state
+    return recurrence.CoreOutput(features=state.hidden, auxiliary={}), state
 
   def unroll(
     self,
@@ -76,10 +59,10 @@ class LayerNormLSTM(hk.Module):
     start: types.Array,
     state: recurrent_cores.LSTMState,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, recurrent_cores.LSTMState]:
+  ) -> tuple[recurrence.CoreOutput, recurrent_cores.LSTMState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
-    shape = (*inputs.shape[:2], self._config.hidden_size)
+    shape = (*inputs.shape[:2], self._hidden_size)
     masks = self._draw_mask(shape)
 
     def step(
@@ -89,18 +72,18 @@ class LayerNormLSTM(hk.Module):
       state = self._step(gates, mask, state)
       return state.hidden, state
 
-    hidden, state = cores.unroll_step(
+    hidden, state = recurrence.unroll_step(
       step, (self._project(inputs), masks), start, state
     )
-    return cores.CoreOutput(features=hidden, auxiliary={}), state
+    return recurrence.CoreOutput(features=hidden, auxiliary={}), state
 
   def _draw_mask(self, shape: tuple[int, ...]) -> types.Array:
-    mask = noise.dropout(self._config.dropout, shape[-1])
+    mask = noise.dropout(self._dropout, shape[-1])
     return jnp.ones(shape) if mask is None else mask
 
   def _project(self, inputs: types.Array) -> types.Array:
     """Returns the inputs' part of the gates, normalized, for all steps."""
-    num_gates = 4 * self._config.hidden_size
+    num_gates = 4 * self._hidden_size
     w_i = hk.get_parameter(
       'w_i', (inputs.shape[-1], num_gates), init=self._w_init(inputs.shape[-1])
     )
@@ -116,7 +99,7 @@ class LayerNormLSTM(hk.Module):
     state: recurrent_cores.LSTMState,
   ) -> recurrent_cores.LSTMState:
     """Does one step; `gates` [B, 4 * hidden_size] are the inputs' part."""
-    hidden_size = self._config.hidden_size
+    hidden_size = self._hidden_size
     w_h = hk.get_parameter(
       'w_h', (hidden_size, 4 * hidden_size), init=self._w_init(hidden_size)
     )

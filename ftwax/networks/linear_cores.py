@@ -8,65 +8,27 @@ Units start with time scales from a hundredth of `memory_length` to all of it,
 uniform in their logarithms: after a time scale, 1 / e of a memory is left.
 """
 
-import dataclasses
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import registry, types
-from ftwax.networks import associative, cores
+from ftwax import types
+from ftwax.networks import associative, recurrence
 
-RECURRENCES = ('lru', 'min_gru')
+if TYPE_CHECKING:
+  from ftwax.networks import cores
 
 # Largest angle by which a unit of an LRU first rotates in a step; the paper
 # lowers it for long sequences (appendix B).
 _MAX_PHASE = math.pi / 10
 
 
-@registry.register('core.linear_config')
-@dataclasses.dataclass(frozen=True)
-class LinearCoreConfig:
-  """Kind and sizes of a core with a linear recurrence.
-
-  Attributes:
-    recurrence: `lru` or `min_gru`.
-    hidden_size: size of the features, and number of units of each block; the
-      units of an LRU are the two parts of half as many complex numbers.
-    num_layers: number of blocks.
-    memory_length: the longest time scale at first, in steps.
-  """
-
-  recurrence: str = 'lru'
-  hidden_size: int = 64
-  num_layers: int = 1
-  memory_length: int = 1000
-
-  def __post_init__(self) -> None:
-    """Checks the kind and the numbers."""
-    if self.recurrence not in RECURRENCES:
-      raise ValueError(
-        f'recurrence ({self.recurrence!r}) of a linear core must be one of'
-        f' {RECURRENCES}; choose one.'
-      )
-    for name in ('hidden_size', 'num_layers', 'memory_length'):
-      if not 1 <= getattr(self, name) < math.inf:
-        raise ValueError(
-          f'{name} ({getattr(self, name)}) of a linear core must be at least'
-          f' one; the default is {getattr(LinearCoreConfig, name)}.'
-        )
-    if self.recurrence == 'lru' and self.hidden_size % 2:
-      raise ValueError(
-        f'hidden_size ({self.hidden_size}) of an LRU must be even, since its'
-        ' units are the two parts of complex numbers; choose'
-        f' {self.hidden_size + 1}.'
-      )
-
-
-@registry.register('core.linear')
 class LinearCore(hk.Module):
   """Residual blocks around linear recurrences; features are normalized.
 
@@ -76,33 +38,43 @@ class LinearCore(hk.Module):
   state is a tuple with an entry for each block.
   """
 
-  def __init__(self, config: LinearCoreConfig, name: str | None = None):
+  def __init__(
+    self,
+    config: cores.LRU | cores.MinGRU,
+    recurrence: str,
+    name: str | None = None,
+  ):
+    """Makes the blocks.
+
+    Args:
+      config: sizes, as of `cores.LRU`.
+      recurrence: `lru` or `min_gru`.
+      name: name of the module.
+    """
     super().__init__(name)
     size, layers = config.hidden_size, range(config.num_layers)
-    make = _LRU if config.recurrence == 'lru' else _MinGRU
+    make: Any = {'lru': _LRU, 'min_gru': _MinGRU}[recurrence]
     self._encoder = hk.Linear(size, name='encoder')
     self._norms: list[Callable[[types.Array], types.Array]] = [
       lambda x: x,
       *(hk.LayerNorm(-1, True, True, name='norm') for _ in layers[1:]),
     ]
     self._recurrences: list[_Recurrence] = [
-      make(config, name=config.recurrence) for _ in layers
+      make(config, name=recurrence) for _ in layers
     ]
     self._gates = [hk.Linear(2 * size, name='gate') for _ in layers]
     self._output_norm = hk.LayerNorm(-1, True, True, name='output_norm')
 
   def initial_state(self, batch_size: int) -> tuple[Any, ...]:
     """Returns the zero state."""
-    return tuple(
-      recurrence.initial_state(batch_size) for recurrence in self._recurrences
-    )
+    return tuple(block.initial_state(batch_size) for block in self._recurrences)
 
   def __call__(
     self,
     inputs: types.Array,
     state: tuple[Any, ...],
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, tuple[Any, ...]]:
+  ) -> tuple[recurrence.CoreOutput, tuple[Any, ...]]:
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
     return self._apply(
@@ -115,7 +87,7 @@ class LinearCore(hk.Module):
     start: types.Array,
     state: tuple[Any, ...],
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, tuple[Any, ...]]:
+  ) -> tuple[recurrence.CoreOutput, tuple[Any, ...]]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
 
@@ -133,19 +105,21 @@ class LinearCore(hk.Module):
     inputs: types.Array,
     state: tuple[Any, ...],
     advance: Callable[[associative.Affine, types.Array], types.Array],
-  ) -> tuple[cores.CoreOutput, tuple[Any, ...]]:
+  ) -> tuple[recurrence.CoreOutput, tuple[Any, ...]]:
     """Applies the blocks; returns the states after each step of `inputs`."""
     x, states = self._encoder(inputs), []  # [..., hidden_size]
-    for normalize, recurrence, gate, before in zip(
+    for normalize, block, gate, before in zip(
       self._norms, self._recurrences, self._gates, state, strict=True
     ):
       normalized = normalize(x)
-      hidden = advance(recurrence.steps(normalized), recurrence.unpack(before))
-      states.append(recurrence.pack(hidden))
-      outputs = jax.nn.gelu(recurrence.read(hidden, normalized))
+      hidden = advance(block.steps(normalized), block.unpack(before))
+      states.append(block.pack(hidden))
+      outputs = jax.nn.gelu(block.read(hidden, normalized))
       outputs, logits = jnp.split(gate(outputs), 2, axis=-1)
       x = x + outputs * jax.nn.sigmoid(logits)
-    return cores.CoreOutput(self._output_norm(x), auxiliary={}), tuple(states)
+    return recurrence.CoreOutput(self._output_norm(x), auxiliary={}), tuple(
+      states
+    )
 
 
 class _Recurrence(Protocol):
@@ -182,7 +156,7 @@ class ComplexState(NamedTuple):
 class _LRU(hk.Module):
   """A diagonal complex recurrence; equations 5 to 9 of the paper."""
 
-  def __init__(self, config: LinearCoreConfig, name: str | None = None):
+  def __init__(self, config: cores.LRU | cores.MinGRU, name: str | None = None):
     super().__init__(name)
     self._config = config
     self._num_units = config.hidden_size // 2
@@ -229,7 +203,7 @@ class _LRU(hk.Module):
 class _MinGRU(hk.Module):
   """A gated recurrence; section 3.1 of the paper."""
 
-  def __init__(self, config: LinearCoreConfig, name: str | None = None):
+  def __init__(self, config: cores.LRU | cores.MinGRU, name: str | None = None):
     super().__init__(name)
     self._config = config
 

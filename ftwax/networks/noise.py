@@ -49,8 +49,8 @@ def keys() -> types.Array | None:
   different keys.
 
   Returns:
-    uint32 [B, 2] in a step, also one within `cores.unroll_step`; [T, B, 2] in
-    the rest of an unroll.
+    uint32 [B, 2] in a step, also one within `recurrence.unroll_step`;
+    [T, B, 2] in the rest of an unroll.
   """
   given = seeds()
   if given is None:

@@ -7,11 +7,11 @@
 
     observation -> torso -> auxiliary heads of observations
 
-The core can be any Haiku module that implements `cores.RecurrentCore`.
+The core can be any Haiku module that implements `recurrence.RecurrentCore`.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import distributions, trees, types
-from ftwax.networks import cores, embeddings, heads, noise
+from ftwax.networks import embeddings, heads, noise, recurrence
 
 # Makes an auxiliary head, called inside a Haiku transform.
 MakeHead = Callable[[], Callable[[types.Array], types.ArrayTree]]
@@ -51,12 +51,23 @@ class AuxiliaryHeads(NamedTuple):
   of_observations: Mapping[str, ObservationHead]
 
 
+def merge_heads(all_heads: Iterable[AuxiliaryHeads]) -> AuxiliaryHeads:
+  """Returns the heads of several tasks together."""
+  merged = AuxiliaryHeads({}, {})
+  for each in all_heads:
+    merged = AuxiliaryHeads(
+      {**merged.of_features, **each.of_features},
+      {**merged.of_observations, **each.of_observations},
+    )
+  return merged
+
+
 def make_recurrent_network(
   environment_spec: types.EnvironmentSpec,
   *,
-  make_core: Callable[[], cores.RecurrentCore],
+  make_core: Callable[[], recurrence.RecurrentCore],
   make_torso: Callable[[], Callable[[Any], types.Array]] | None = None,
-  head_options: heads.HeadOptions | None = None,
+  head_options: heads.Heads | None = None,
   separate_value: bool = False,
   reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
   auxiliary_heads: AuxiliaryHeads | None = None,
@@ -107,14 +118,14 @@ def make_recurrent_network(
     return _Path(torso, embed, make_core())
 
   def make_functions() -> tuple[Callable[[], None], _Functions]:
-    policy_sizes, value_sizes, kind = head_options or heads.HeadOptions()
+    options = head_options or heads.Heads()
     actor_critic = _ActorCritic(
       policy_path=make_path(),
       value_path=make_path() if separate_value else None,
       policy_head=heads.PolicyHead(
-        environment_spec.actions, policy_sizes, kind
+        environment_spec.actions, options.policy_hidden_sizes, options.noise
       ),
-      value_head=heads.ValueHead(value_sizes, kind),
+      value_head=heads.ValueHead(options.value_hidden_sizes, options.noise),
       has_action_mask=_has_action_mask(environment_spec.observations),
     )
     feature_heads = {
@@ -139,7 +150,7 @@ def make_recurrent_network(
         )
 
     heads_by_name: dict[str, Callable[..., Any]] = {
-      name: cores.batch_apply(head) for name, head in feature_heads.items()
+      name: recurrence.batch_apply(head) for name, head in feature_heads.items()
     }
     heads_by_name |= frame_heads
     step, unroll = _seeded(actor_critic.step), _seeded(actor_critic.unroll)
@@ -171,14 +182,14 @@ class _Path(NamedTuple):
 
   torso: Callable[[Any], types.Array]
   embed: embeddings.InputEmbedding
-  core: cores.RecurrentCore
+  core: recurrence.RecurrentCore
 
   def step(
     self,
     inputs: types.NetworkInput,
     state: types.RecurrentState,
     hyperparameters: types.Hyperparameters,
-  ) -> tuple[cores.CoreOutput, types.RecurrentState]:
+  ) -> tuple[recurrence.CoreOutput, types.RecurrentState]:
     """Does one step, leaves [B, ...]."""
     return self.core(self.embed(inputs), state, hyperparameters)
 
@@ -188,9 +199,11 @@ class _Path(NamedTuple):
     start: types.Array,
     state: types.RecurrentState,
     hyperparameters: types.Hyperparameters,
-  ) -> tuple[cores.CoreOutput, types.RecurrentState]:
+  ) -> tuple[recurrence.CoreOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
-    embedding = cores.batch_apply(self.embed)(inputs)  # [T, B, num_features]
+    embedding = recurrence.batch_apply(self.embed)(
+      inputs
+    )  # [T, B, num_features]
     output, after = self.core.unroll(embedding, start, state, hyperparameters)
     _check_state('unroll', state, after)
     return output, after
@@ -244,7 +257,7 @@ class _ActorCritic:
     self,
     apply: Callable[
       [_Path, types.RecurrentState],
-      tuple[cores.CoreOutput, types.RecurrentState],
+      tuple[recurrence.CoreOutput, types.RecurrentState],
     ],
     inputs: types.NetworkInput,
     state: types.RecurrentState,
@@ -263,7 +276,7 @@ class _ActorCritic:
   def _apply_heads(
     self,
     inputs: types.NetworkInput,
-    output: cores.CoreOutput,
+    output: recurrence.CoreOutput,
     value_features: types.Array,
   ) -> types.NetworkOutput:
     logits = self.policy_head(output.features)  # [..., B, num_actions]
@@ -278,7 +291,7 @@ class _ActorCritic:
   ) -> Callable[[types.ArrayTree], types.ArrayTree]:
     """Returns a head on observations, leaves [num_frames, B, ...]."""
     # The policy's own torso, so that the auxiliary task shapes it too.
-    torso = cores.batch_apply(self.policy_path.torso)
+    torso = recurrence.batch_apply(self.policy_path.torso)
     return lambda observation: head(torso(observation))
 
 

@@ -15,8 +15,8 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import registry, types
-from ftwax.networks import cores, deferred
+from ftwax import types
+from ftwax.networks import deferred, recurrence
 
 
 class LSTMState(NamedTuple):
@@ -37,7 +37,6 @@ def zero_lstm_state(batch_size: int, hidden_size: int) -> LSTMState:
   return LSTMState(*(jnp.zeros((batch_size, hidden_size)) for _ in range(2)))
 
 
-@registry.register('core.lstm')
 class LSTM(hk.Module):
   """Long short-term memory; gates are ordered input, cell, forget, output.
 
@@ -60,7 +59,6 @@ class LSTM(hk.Module):
     name: str | None = None,
   ):
     super().__init__(name)
-    check_memory_length(memory_length)
     self._hidden_size = hidden_size
     self._forget_bias = forget_bias if memory_length is None else 0.0
     self._memory_length = memory_length
@@ -74,12 +72,12 @@ class LSTM(hk.Module):
     inputs: types.Array,
     state: LSTMState,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, LSTMState]:
+  ) -> tuple[recurrence.CoreOutput, LSTMState]:
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
     gates, w_h = self._project(inputs)
     state = lstm_cell(gates + jnp.dot(state.hidden, w_h), state.cell)
-    return cores.CoreOutput(features=state.hidden, auxiliary={}), state
+    return recurrence.CoreOutput(features=state.hidden, auxiliary={}), state
 
   def unroll(
     self,
@@ -87,7 +85,7 @@ class LSTM(hk.Module):
     start: types.Array,
     state: LSTMState,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, LSTMState]:
+  ) -> tuple[recurrence.CoreOutput, LSTMState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
     gates, w_h = self._project(inputs)
@@ -103,8 +101,8 @@ class LSTM(hk.Module):
       state = lstm_cell(gates_t + recurrent, state.cell)
       return state.hidden, state
 
-    hidden, state = cores.unroll_step(step, (gates, taps), start, state)
-    return cores.CoreOutput(features=hidden, auxiliary={}), state
+    hidden, state = recurrence.unroll_step(step, (gates, taps), start, state)
+    return recurrence.CoreOutput(features=hidden, auxiliary={}), state
 
   def _project(self, inputs: types.Array) -> tuple[types.Array, types.Array]:
     """Returns the inputs' part of the gates, with the forget bias, and w_h."""
@@ -119,7 +117,6 @@ class LSTM(hk.Module):
     return gates + jnp.broadcast_to(biases, gates.shape), w_h
 
 
-@registry.register('core.gru')
 class GRU(hk.Module):
   """Gated recurrent unit; gates are ordered update, reset, candidate.
 
@@ -140,12 +137,12 @@ class GRU(hk.Module):
     inputs: types.Array,
     state: types.Array,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, types.Array]:
+  ) -> tuple[recurrence.CoreOutput, types.Array]:
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
     gates, w_h = _project(inputs, self._hidden_size, num_gates=3)
     state = _gru_step(w_h, gates, state)
-    return cores.CoreOutput(features=state, auxiliary={}), state
+    return recurrence.CoreOutput(features=state, auxiliary={}), state
 
   def unroll(
     self,
@@ -153,7 +150,7 @@ class GRU(hk.Module):
     start: types.Array,
     state: types.Array,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, types.Array]:
+  ) -> tuple[recurrence.CoreOutput, types.Array]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
     gates, w_h = _project(inputs, self._hidden_size, num_gates=3)
@@ -164,11 +161,10 @@ class GRU(hk.Module):
       state = _gru_step(w_h, gates_t, state)
       return state, state
 
-    hidden, state = cores.unroll_step(step, gates, start, state)
-    return cores.CoreOutput(features=hidden, auxiliary={}), state
+    hidden, state = recurrence.unroll_step(step, gates, start, state)
+    return recurrence.CoreOutput(features=hidden, auxiliary={}), state
 
 
-@registry.register('core.feed_forward')
 class FeedForward(hk.Module):
   """Linear layers with ReLU and no memory; its state is the empty tuple."""
 
@@ -188,10 +184,10 @@ class FeedForward(hk.Module):
     inputs: types.Array,
     state: tuple[()],
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, tuple[()]]:
+  ) -> tuple[recurrence.CoreOutput, tuple[()]]:
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
-    return cores.CoreOutput(self._layers(inputs), auxiliary={}), state
+    return recurrence.CoreOutput(self._layers(inputs), auxiliary={}), state
 
   def unroll(
     self,
@@ -199,19 +195,10 @@ class FeedForward(hk.Module):
     start: types.Array,
     state: tuple[()],
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, tuple[()]]:
+  ) -> tuple[recurrence.CoreOutput, tuple[()]]:
     """Does `T` steps on inputs [T, B, num_inputs], all at once."""
     del start
     return self(inputs, state, hyperparameters)
-
-
-def check_memory_length(memory_length: int | None) -> None:
-  """Raises a ValueError unless an LSTM can have it."""
-  if memory_length is not None and not 2 <= memory_length < math.inf:
-    raise ValueError(
-      f'memory_length ({memory_length}) of an LSTM must be at least two steps;'
-      ' choose the length of an episode, or None to use forget_bias.'
-    )
 
 
 def _init_chrono(

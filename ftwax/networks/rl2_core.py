@@ -18,7 +18,7 @@ import haiku as hk
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import cores
+from ftwax.networks import recurrence
 
 # Entry of an observation: nonzero at the first step of an episode in a trial.
 EPISODE_START = 'episode_start'
@@ -45,8 +45,8 @@ class RL2Core(hk.Module):
 
   def __init__(
     self,
-    inner: cores.RecurrentCore,
-    outer: cores.RecurrentCore,
+    inner: recurrence.RecurrentCore,
+    outer: recurrence.RecurrentCore,
     name: str | None = None,
   ):
     """Makes a core.
@@ -72,10 +72,10 @@ class RL2Core(hk.Module):
     inputs: types.Array,
     state: RL2State,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, RL2State]:
+  ) -> tuple[recurrence.CoreOutput, RL2State]:
     """Does one step on inputs [B, num_inputs]."""
     # At the start of a trial, the caller has reset both states.
-    inner_state = cores.reset_state(_episode_start(inputs), state.inner)
+    inner_state = recurrence.reset_state(_episode_start(inputs), state.inner)
     inner, inner_state = self._inner(inputs, inner_state, hyperparameters)
     outer, outer_state = self._outer(
       jnp.concatenate([inputs, inner.features], -1),
@@ -90,7 +90,7 @@ class RL2Core(hk.Module):
     start: types.Array,
     state: RL2State,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, RL2State]:
+  ) -> tuple[recurrence.CoreOutput, RL2State]:
     """Does `T` steps on inputs [T, B, num_inputs]; trials begin at `start`."""
     inner, inner_state = self._inner.unroll(
       inputs,
@@ -161,8 +161,10 @@ def _without_start(tree: Mapping[str, Any]) -> dict[str, Any]:
   return {key: tree[key] for key in tree if key != EPISODE_START}
 
 
-def _join(inner: cores.CoreOutput, outer: cores.CoreOutput) -> cores.CoreOutput:
-  return cores.CoreOutput(
+def _join(
+  inner: recurrence.CoreOutput, outer: recurrence.CoreOutput
+) -> recurrence.CoreOutput:
+  return recurrence.CoreOutput(
     features=jnp.concatenate([inner.features, outer.features], axis=-1),
     auxiliary={'inner': inner.auxiliary, 'outer': outer.auxiliary},
   )

@@ -35,9 +35,10 @@ and sees h and words of level l - 1 from the previous step, and its latent is
 the prior of the latent of level l - 1.
 """
 
-import dataclasses
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import haiku as hk
 import jax
@@ -45,50 +46,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.networks import cores, noise, rpth_level
-from ftwax.networks.dnc import interfaces, memory_access
+from ftwax.networks import noise, recurrence, rpth_level
+from ftwax.networks.dnc import memory_access
 
-
-@dataclasses.dataclass(frozen=True)
-class RPTHConfig:
-  """Sizes and options of a temporal hierarchy.
-
-  Attributes:
-    hidden_sizes: units of each level's core, the fastest first.
-    latent_size: size of the latent variable.
-    memory: the memory that all levels share; None for none.
-    level_options: options that all levels share.
-  """
-
-  hidden_sizes: tuple[int, ...] = (256, 256)
-  latent_size: int = 256
-  memory: interfaces.MemoryConfig | None = None
-  level_options: rpth_level.LevelOptions = rpth_level.LevelOptions()
-
-  def __post_init__(self) -> None:
-    """Checks the sizes."""
-    if len(self.hidden_sizes) < 2 or min(self.hidden_sizes) < 1:
-      raise ValueError(
-        f'hidden_sizes ({self.hidden_sizes}) of a temporal hierarchy must have'
-        ' at least two levels of at least one unit; choose'
-        ' hidden_sizes=(256, 256).'
-      )
-    if self.memory is not None and len(set(self.hidden_sizes)) > 1:
-      raise ValueError(
-        f'hidden_sizes ({self.hidden_sizes}) must be equal if levels share a'
-        ' memory and its access; choose'
-        f' hidden_sizes={(self.hidden_sizes[0],) * len(self.hidden_sizes)} or'
-        ' memory=None.'
-      )
-    if self.latent_size < 1:
-      raise ValueError(
-        f'latent_size ({self.latent_size}) of a temporal hierarchy must be at'
-        f' least one; the default is {RPTHConfig.latent_size}.'
-      )
+if TYPE_CHECKING:
+  from ftwax.networks import cores
 
 
 # `(prepared, state) -> (output, state)`, leaves [B, ...].
-_Step = Callable[[Any, 'RPTHState'], tuple[cores.CoreOutput, 'RPTHState']]
+_Step = Callable[[Any, 'RPTHState'], tuple[recurrence.CoreOutput, 'RPTHState']]
 
 
 class RPTHState(NamedTuple):
@@ -120,24 +86,22 @@ class RPTH(hk.Module):
   `fast_to_slow_gradient_scale`.
   """
 
-  def __init__(self, config: RPTHConfig, name: str | None = None):
+  def __init__(self, config: cores.RPTH, name: str | None = None):
     super().__init__(name)
     self._config = config
     self._memory: memory_access.Memory = memory_access.NoMemory()
     if config.memory is not None:
       self._memory = memory_access.MemoryAccess(
-        config.memory, accesses_per_step=len(config.hidden_sizes)
+        config.memory, accesses_per_step=config.num_levels
       )
     self._levels = [
       rpth_level.Level(
-        hidden_size,
-        config.latent_size,
+        config,
         _context_size(config, self._memory.num_words, index),
-        config.level_options,
         self._memory,
         name=f'level_{index}',
       )
-      for index, hidden_size in enumerate(config.hidden_sizes)
+      for index in range(config.num_levels)
     ]
 
   def initial_state(self, batch_size: int) -> RPTHState:
@@ -145,7 +109,7 @@ class RPTH(hk.Module):
     return RPTHState(
       levels=tuple(level.initial_state(batch_size) for level in self._levels),
       memory=self._memory.initial_state(batch_size),
-      sample=jnp.zeros((batch_size, self._config.latent_size)),
+      sample=jnp.zeros((batch_size, self._config.num_latents)),
       step=jnp.zeros((batch_size,), jnp.int32),
     )
 
@@ -154,7 +118,7 @@ class RPTH(hk.Module):
     inputs: types.Array,
     state: RPTHState,
     hyperparameters: types.Hyperparameters | None,
-  ) -> tuple[cores.CoreOutput, RPTHState]:
+  ) -> tuple[recurrence.CoreOutput, RPTHState]:
     """Does one step on inputs [B, num_inputs].
 
     A slow level is not computed if it ticks in no row (except under `vmap`).
@@ -168,7 +132,7 @@ class RPTH(hk.Module):
     start: types.Array,
     state: RPTHState,
     hyperparameters: types.Hyperparameters | None,
-  ) -> tuple[cores.CoreOutput, RPTHState]:
+  ) -> tuple[recurrence.CoreOutput, RPTHState]:
     """Does `T` steps on inputs [T, B, num_inputs].
 
     All levels are computed at every step, and masked. Skipping idle levels was
@@ -203,7 +167,7 @@ class RPTH(hk.Module):
 
     def step(
       inputs: tuple[list[Any], types.Array], state: RPTHState
-    ) -> tuple[cores.CoreOutput, RPTHState]:
+    ) -> tuple[recurrence.CoreOutput, RPTHState]:
       prepared, latent_noise = inputs
       ticks = [_ticks(state.step, period, i) for i in range(len(level_steps))]
       levels, memory = list(state.levels), state.memory
@@ -226,20 +190,20 @@ class RPTH(hk.Module):
 
   def _draw_noise(self, leading_shape: tuple[int, ...]) -> types.Array:
     """Draws the noise of z; zeros without seeds, so that z is the mean."""
-    size = self._config.latent_size
-    scale = self._config.level_options.noise_scale
+    size = self._config.num_latents
+    scale = self._config.noise_scale
     drawn = noise.normal(size) if scale else None
     return jnp.zeros((*leading_shape, size)) if drawn is None else scale * drawn
 
 
-def _context_size(config: RPTHConfig, num_words: int, index: int) -> int:
+def _context_size(config: cores.RPTH, num_words: int, index: int) -> int:
   """Returns the size of the vector that `_make_context` returns."""
-  context_size = config.latent_size + num_words
+  context_size = config.num_latents + num_words
   if index:
-    context_size = config.hidden_sizes[index - 1] + 2 * num_words
-  if index + 1 < len(config.hidden_sizes):
-    context_size += config.hidden_sizes[index + 1] + num_words
-    context_size += 2 * config.latent_size
+    context_size = config.hidden_size + 2 * num_words
+  if index + 1 < config.num_levels:
+    context_size += config.hidden_size + num_words
+    context_size += 2 * config.num_latents
   return context_size
 
 
@@ -276,14 +240,14 @@ def _make_output(
   state: RPTHState,
   ticks: list[types.Array],
   memory_auxiliary: Mapping[str, types.Array],
-) -> cores.CoreOutput:
+) -> recurrence.CoreOutput:
   auxiliary = {
     'loc': tuple(level.loc for level in state.levels),
     'scale': tuple(level.scale for level in state.levels),
     'tick': tuple(ticks),
     **memory_auxiliary,
   }
-  return cores.CoreOutput(features=state.sample, auxiliary=auxiliary)
+  return recurrence.CoreOutput(features=state.sample, auxiliary=auxiliary)
 
 
 def _ticks(step: types.Array, period: types.Array, level: int) -> types.Array:

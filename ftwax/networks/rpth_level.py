@@ -1,66 +1,21 @@
 """One level of a temporal hierarchy: a core that outputs a latent."""
 
-import dataclasses
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import registry, trees, types
-from ftwax.networks import deferred, named_cores
+from ftwax import trees, types
+from ftwax.networks import deferred
 from ftwax.networks.dnc import controllers, core, memory_access
 
-
-@registry.register('core.levels')
-@dataclasses.dataclass(frozen=True)
-class LevelOptions(named_cores.CoreOptions):
-  """Options that all levels of a hierarchy share; see also `CoreOptions`.
-
-  Attributes:
-    core: the core of each level, one of `named_cores.NAMES`.
-    init_scale: standard deviation of the latent if the layer outputs zero.
-    min_scale: added to standard deviations.
-    noise_scale: scale of the noise in z: 1 samples z from the posterior, as in
-      the paper; 0 uses the posterior's mean, with which short runs learn
-      sooner. It does not change the distributions.
-    tanh_loc: whether to bound means to (-1, 1) by tanh.
-    clip_value: magnitude to which the outputs of the cores and, with a memory,
-      the inputs of the latent layer are clipped; None for no clipping.
-  """
-
-  core: str = 'lstm'
-  init_scale: float = 0.1
-  min_scale: float = 1e-6
-  noise_scale: float = 1.0
-  tanh_loc: bool = False
-  clip_value: float | None = None
-
-  def __post_init__(self) -> None:
-    """Checks the core's name and the numbers."""
-    if self.core not in named_cores.NAMES:
-      raise ValueError(
-        f'core ({self.core!r}) of the levels of a temporal hierarchy must be'
-        f' one of {named_cores.NAMES}; choose one.'
-      )
-    for name in ('init_scale', 'min_scale'):
-      if not getattr(self, name) > 0:
-        raise ValueError(
-          f'{name} ({getattr(self, name)}) of a temporal hierarchy must be'
-          f' above zero; the default is {getattr(LevelOptions, name)}.'
-        )
-    if not self.noise_scale >= 0.0:
-      raise ValueError(
-        f'noise_scale ({self.noise_scale}) of a temporal hierarchy must not be'
-        ' negative; choose 1.0 to draw latents, or 0.0 for their means.'
-      )
-    if self.clip_value is not None and not self.clip_value > 0.0:
-      raise ValueError(
-        f'clip_value ({self.clip_value}) of a temporal hierarchy must be above'
-        ' zero; choose clip_value=20.0, or None for no clipping.'
-      )
+if TYPE_CHECKING:
+  from ftwax.networks import cores
 
 
 class LevelState(NamedTuple):
@@ -104,33 +59,29 @@ class Level(hk.Module):
 
   def __init__(
     self,
-    hidden_size: int,
-    latent_size: int,
+    config: cores.RPTH,
     context_size: int,
-    options: LevelOptions,
     memory: memory_access.Memory,
     name: str | None = None,
   ):
     """Makes a level.
 
     Args:
-      hidden_size: units of the core.
-      latent_size: size of the latent variable.
+      config: sizes and options that all levels share.
       context_size: size of a step's inputs other than the network's inputs.
-      options: options that all levels share.
       memory: the memory that all levels share.
       name: name of the module.
     """
     super().__init__(name)
-    self._hidden_size = hidden_size
-    self._latent_size = latent_size
+    self._hidden_size = config.hidden_size
+    self._latent_size = config.num_latents
     self._context_size = context_size
-    self._options = options
+    self._options = config
     self._memory = memory
-    self._controller = _make_controller(hidden_size, options)
-    self._latent = deferred.Linear(2 * latent_size, name='latent')
+    self._controller = _make_controller(config.level)
+    self._latent = deferred.Linear(2 * config.num_latents, name='latent')
     if memory.num_words:
-      self._output = deferred.Linear(hidden_size, name='output')
+      self._output = deferred.Linear(config.hidden_size, name='output')
 
   def initial_state(self, batch_size: int) -> LevelState:
     """Returns the zero state."""
@@ -205,14 +156,16 @@ class Level(hk.Module):
     return loc, scale + options.min_scale
 
 
-def _make_controller(
-  hidden_size: int, options: LevelOptions
-) -> controllers.Controller:
-  if options.core == 'lstm' and options.memory_length is None:
+def _make_controller(level: Any) -> controllers.Controller:
+  """Makes the core of a level, from its part or a function."""
+  forget_bias = getattr(level, 'forget_bias', None)
+  is_plain = not (
+    getattr(level, 'layer_norm', False) or getattr(level, 'memory_length', None)
+  )
+  if forget_bias is not None and is_plain:
     # The same as the core, but for fewer products inside the loop.
-    return controllers.LSTMController(hidden_size, options.forget_bias)
-  make_core = named_cores.prepare(options.core, hidden_size, options)
-  return controllers.CoreController(make_core())
+    return controllers.LSTMController(level.hidden_size, forget_bias)
+  return controllers.CoreController(level())
 
 
 def skip_if_idle(step: LevelStep, memory: memory_access.Memory) -> LevelStep:

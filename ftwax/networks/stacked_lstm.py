@@ -18,7 +18,7 @@ import haiku as hk
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import cores, recurrent_cores
+from ftwax.networks import recurrence, recurrent_cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class StackedLSTM(hk.Module):
   def __init__(
     self,
     config: StackedLSTMConfig,
-    make_layer: Callable[..., cores.RecurrentCore] = recurrent_cores.LSTM,
+    make_layer: Callable[..., recurrence.RecurrentCore] = recurrent_cores.LSTM,
     name: str | None = None,
   ):
     """Makes the layers.
@@ -96,7 +96,7 @@ class StackedLSTM(hk.Module):
     inputs: types.Array,
     state: tuple[types.RecurrentState, ...],
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
+  ) -> tuple[recurrence.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does one step on inputs [B, num_inputs]."""
     return self._apply_layers(
       lambda layer, x, state: layer(x, state, hyperparameters), inputs, state
@@ -108,7 +108,7 @@ class StackedLSTM(hk.Module):
     start: types.Array,
     state: tuple[types.RecurrentState, ...],
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
+  ) -> tuple[recurrence.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does `T` steps on inputs [T, B, num_inputs], layer by layer."""
     return self._apply_layers(
       lambda layer, x, state: layer.unroll(x, start, state, hyperparameters),
@@ -118,10 +118,10 @@ class StackedLSTM(hk.Module):
 
   def _apply_layers(
     self,
-    apply: Callable[..., tuple[cores.CoreOutput, types.RecurrentState]],
+    apply: Callable[..., tuple[recurrence.CoreOutput, types.RecurrentState]],
     inputs: types.Array,
     state: tuple[types.RecurrentState, ...],
-  ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
+  ) -> tuple[recurrence.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Applies each layer to its inputs, leaves [..., B, ...]."""
     below: list[types.Array] = []
     outputs, new_state = [], []
@@ -133,7 +133,7 @@ class StackedLSTM(hk.Module):
       outputs.append(output.features)
       new_state.append(layer_state)
     return (
-      cores.CoreOutput(outputs[-1], {'layers': tuple(outputs)}),
+      recurrence.CoreOutput(outputs[-1], {'layers': tuple(outputs)}),
       tuple(new_state),
     )
 

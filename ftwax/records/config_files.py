@@ -214,12 +214,20 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def merge(first: Changes, second: Changes) -> dict[str, Any]:
-  """Merges changes recursively; the second ones take precedence."""
+  """Merges changes recursively; the second ones take precedence.
+
+  The name of a part and its fields go together: `core=gru` and
+  `core.hidden_size=32` are a GRU with 32 units, in any order.
+  """
   merged = dict(first)
   for name, value in second.items():
     before = merged.get(name)
     if isinstance(before, Mapping) and isinstance(value, Mapping):
       value = merge(before, value)
+    elif isinstance(before, str) and isinstance(value, Mapping):
+      value = {TYPE: before, **value}
+    elif isinstance(before, Mapping) and isinstance(value, str):
+      value = value if TYPE in before else {TYPE: value, **before}
     merged[name] = value
   return merged
 

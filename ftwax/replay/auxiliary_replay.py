@@ -75,16 +75,6 @@ class AuxiliaryReplay(NamedTuple):
   ]
 
 
-def compile_functions(replay: AuxiliaryReplay) -> AuxiliaryReplay:
-  """Returns the same functions jitted; those that take a state donate it."""
-  return replay._replace(
-    init=jax.jit(replay.init),
-    add=jax.jit(replay.add, donate_argnums=0),
-    sample=jax.jit(replay.sample, donate_argnums=0),
-    update_priorities=jax.jit(replay.update_priorities, donate_argnums=0),
-  )
-
-
 def make_auxiliary_replay(
   options: replay_options.ReplayOptions,
   template: types.Trajectory,

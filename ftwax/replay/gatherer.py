@@ -87,13 +87,10 @@ class TrajectoryGatherer(abc.ABC):
       return
     self._append(row)
     if self._length == self._sequence_length + 1:
-      if not self.is_idle:
-        self.flush()  # The previous trajectories.
       anchors = self._find_anchors()
       record = self._complete()
       if not self.is_idle:
-        self._write(record)
-        self.num_items += self._num_environments
+        self.insert(record)
       self._begin(row, recurrent_state)
       self._begin_with(anchors)
 
@@ -126,16 +123,23 @@ class TrajectoryGatherer(abc.ABC):
     """Discards the current, incomplete trajectory."""
     self._length = 0
 
-  def flush(self) -> None:  # noqa: B027 Not every replay lags behind.
+  @abc.abstractmethod
+  def flush(self) -> None:
     """Waits until everything written can be sampled."""
 
   @abc.abstractmethod
   def close(self) -> None:
     """Releases the resources for writing."""
 
+  def insert(self, record: trajectories.Record) -> None:
+    """Writes trajectories that were gathered elsewhere."""
+    self.flush()
+    self._write(record)
+    self.num_items += record.reward_class.shape[1]
+
   @abc.abstractmethod
   def _write(self, record: trajectories.Record) -> None:
-    """Writes one trajectory of each environment; it may keep the arrays."""
+    """Writes trajectories; it may keep the arrays."""
 
   def _make_rows(self) -> None:
     """Allocates new trajectories, since `_write` may keep the old arrays."""

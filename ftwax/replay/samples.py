@@ -1,6 +1,5 @@
 """Batches in the form in which every replay yields them to a learner."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
@@ -16,11 +15,8 @@ class ReplaySample(NamedTuple):
       the recurrent state.
     variables_steps: int64 [B], learner steps of the behaviour policies.
     written_at: float64 [B], seconds since the epoch.
-    set_priorities: sets new priorities of the replayed trajectories, float32
-      [B]; None if they are sampled uniformly.
   """
 
   batch: types.LearnerBatch
   variables_steps: npt.NDArray[Any]
   written_at: npt.NDArray[Any]
-  set_priorities: Callable[[types.Array], None] | None = None

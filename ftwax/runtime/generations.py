@@ -4,8 +4,8 @@ A round is the time between two generations.
 """
 
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,49 +16,10 @@ from ftwax.population import evolution, lineage
 from ftwax.population import state as state_lib
 from ftwax.records import files
 from ftwax.reporting import history
-from ftwax.runtime import evaluation, initial_state, prepare, run_records
+from ftwax.runtime import initial_state, prepare, run_records
 
 # Label of the log with rows of `population_row`.
 LABEL = history.LABEL
-
-
-class RoundSums(NamedTuple):
-  """Sums over the seats on which members' games ended in the current round.
-
-  Attributes:
-    num_episodes: int64 [N], number of those seats.
-    returns: float64 [N, num_events], summed returns.
-    lengths: float64 [N], summed numbers of steps.
-  """
-
-  num_episodes: types.NumpyArray
-  returns: types.NumpyArray
-  lengths: types.NumpyArray
-
-
-def start_round(num_members: int, num_events: int) -> RoundSums:
-  """Returns the sums of a round in which no game has ended."""
-  return RoundSums(
-    np.zeros(num_members, np.int64),
-    np.zeros((num_members, num_events)),
-    np.zeros(num_members),
-  )
-
-
-def add_results(
-  sums: RoundSums, results: Sequence[evaluation.GameResult]
-) -> RoundSums:
-  """Returns the sums with the results of further games added."""
-  sums = RoundSums(*[array.copy() for array in sums])
-  num_members = len(sums.num_episodes)
-  for result in results:
-    is_member = result.seats < num_members
-    members = result.seats[is_member]
-    # Unlike `+=`, counts a member once for each of its seats.
-    np.add.at(sums.num_episodes, members, 1)
-    np.add.at(sums.lengths, members, result.length)
-    np.add.at(sums.returns, members, result.returns[is_member])
-  return sums
 
 
 class Evolution:
@@ -168,32 +129,20 @@ def make_population(
   )
 
 
-def member_episodes(
-  results: Sequence[evaluation.GameResult], num_members: int
-) -> tuple[types.NumpyArray, types.NumpyArray]:
-  """Returns members' episodes: returns [K, num_events] and lengths [K]."""
-  if not results:
-    return np.zeros((0, 1), np.float32), np.zeros(0, np.int64)
-  is_member = np.stack([result.seats for result in results]) < num_members
-  returns = np.stack([result.returns for result in results])[is_member]
-  lengths = np.array([result.length for result in results])
-  return returns, np.repeat(lengths, is_member.sum(axis=1))
-
-
 def population_row(
   population: state_lib.PopulationState,
-  sums: RoundSums,
+  totals: Any,
   counts: run_records.Counts,
 ) -> dict[str, Any]:
   """Returns the row of a round for the population log.
 
   Args:
     population: before it evolves.
-    sums: of the round.
+    totals: of the round; see `device.loop.Totals`.
     counts: progress of the run.
   """
   weights = np.asarray(population.members.internal_rewards)
-  returns = sums.returns / np.maximum(sums.num_episodes, 1)[:, None]
+  returns = totals.returns / np.maximum(totals.num_episodes, 1)[:, None]
   return {
     **state_lib.log_values(population),
     'own_returns': (returns * weights).sum(axis=1),

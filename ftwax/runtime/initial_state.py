@@ -42,7 +42,7 @@ def check(init_from: str | None) -> None:
 
 def start_from(
   init_from: str | None,
-  optimizer: str,
+  optimizer: Any,
   population: state_lib.PopulationState,
 ) -> state_lib.PopulationState:
   """Returns the population, initialized from `init_from` if that is set.
@@ -52,7 +52,7 @@ def start_from(
 
   Args:
     init_from: directory of the earlier run.
-    optimizer: name of the optimizer of the new run.
+    optimizer: the optimizer of the new run.
     population: population of the new run.
 
   Raises:
@@ -68,7 +68,7 @@ def start_from(
   changes: dict[str, Any] = {}
   for name in _PARTS:
     part = getattr(members, name)
-    if name == 'opt_state' and agent.optimizer != optimizer:
+    if name == 'opt_state' and type(agent.optimizer) is not type(optimizer):
       logging.warning(
         'The optimizer differs from that of init_from, and starts from its'
         ' initial state.'

@@ -172,10 +172,11 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
 
 def describe_inputs(parts: Prepared) -> str:
   """Returns a line on what the entries of the observation are taken for."""
-  if parts.agent.network is not None:
-    return 'Observation: as the network of the config reads it.'
+  torso = parts.agent.torso
+  if parts.agent.network is not None or callable(torso):
+    return 'Observation: as your network or torso reads it.'
   entries = embeddings.named_leaves(parts.spec.environment.observations)
-  chosen = parts.agent.entry_encodings
+  chosen = getattr(torso, 'encodings', {})
   words = [
     f'{name} {encodings.describe(spec, chosen.get(name))}'.strip()
     for name, spec in entries.items()

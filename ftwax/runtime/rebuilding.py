@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import difflib
 import itertools
+import json
 import math
 import os
 import pathlib
@@ -61,7 +62,8 @@ def rebuild(
       return _to_prior(plain, choices, current, key)
   if isinstance(plain, Mapping):
     return _rebuild_mapping(plain, choices, key, current)
-  if _is_record(current):
+  is_name = isinstance(plain, str) and str in choices
+  if _is_record(current) and not is_name:
     raise ValueError(
       f'{key} ({plain!r}) must be set field by field; choose one of'
       f' {", ".join(config_files.fields_of(current) or ())}.'
@@ -136,6 +138,8 @@ def _rebuild_mapping(
   else:
     records = filter(registry.is_record_class, choices)
     part = next(filter(registry.is_named, records), None)
+  if part is None and isinstance(current, tuple):
+    return _change_named(plain, key, current)
   if part is None:
     return _to_dict(plain, choices, key, current)
   is_record = registry.is_record_class(part)
@@ -281,8 +285,27 @@ def _to_dict(
   }
 
 
+def _change_named(
+  plain: Mapping[str, Any], key: str, current: tuple[Any, ...]
+) -> tuple[Any, ...]:
+  """Changes parts in a tuple by their names, such as `tasks.pixel_control`."""
+  known = {part.name: part for part in current if hasattr(part, 'name')}
+  for name in plain:
+    if name not in known:
+      raise ValueError(
+        f'{key}.{name} is not among {list(known)}; add it with'
+        f' {key}={json.dumps([*known, name])}.'
+      )
+  changed = {
+    name: rebuild(value, Any, f'{key}.{name}', known[name])
+    for name, value in plain.items()
+  }
+  return tuple(changed.get(getattr(part, 'name', ''), part) for part in current)
+
+
 def _find(name: Any, key: str) -> Any:
-  part = registry.find(name)
+  kind = key.rpartition('.')[2]
+  part = registry.find(name) or registry.find(f'{kind}.{name}')
   if part is None:
     raise ValueError(
       f'{key} ({name!r:.80}) must be a registered name, and is none in ftwax'

@@ -66,8 +66,8 @@ class RunState(NamedTuple):
 
   Attributes:
     population: the population.
-    position: where a local run continues; see `local.position`. None if its
-      games restart.
+    position: where a local run continues; see `local.run.Position`. None if
+      its games restart.
   """
 
   population: state_lib.PopulationState
@@ -106,7 +106,6 @@ class RunRecords:
     self._episodes: deque[tuple[int, float]] = deque(
       maxlen=recent_episodes.MOST
     )
-    self._marked: tuple[Counts, list[tuple[int, float]]] | None = None
     self._expects_ends = True
     self.is_whole = False
     self._restored: Counts | None = None
@@ -254,13 +253,6 @@ class RunRecords:
           parts.name, counts.actor_steps / counts.episodes, parts.agent
         )
 
-  def mark(self) -> None:
-    """Makes checkpoints refer to this moment, until the next call.
-
-    Without any call, checkpoints refer to the moment of saving.
-    """
-    self._marked = self.counts, list(self._episodes)
-
   def save_if_due(
     self, snapshot: Callable[[], types.ArrayTree], keep_copies: bool = False
   ) -> None:
@@ -291,8 +283,8 @@ class RunRecords:
 
     That from which a run was resumed is there already.
     """
-    counts, _ = self._marked or (self.counts, None)
-    is_new = self._restored is None or counts[:-1] != self._restored[:-1]
+    before = self._restored
+    is_new = before is None or self.counts[:-1] != before[:-1]
     if self._checkpointer is not None and is_new:
       with self._lock:
         self._start_to_save(self._checkpointer, self._describe(), state)
@@ -361,7 +353,7 @@ class RunRecords:
   ) -> array_files.Tree:
     """Restores the newest checkpoint.
 
-    Sets `is_whole` to whether the checkpoint refers to a marked moment.
+    Sets `is_whole` to whether the checkpoint has a position.
 
     Args:
       template: see `checkpoints.Checkpointer.restore`.
@@ -403,12 +395,10 @@ class RunRecords:
 
   def _describe(self) -> dict[str, Any]:
     """Returns the metadata of a checkpoint saved now."""
-    counts, episodes = self._marked or (self.counts, self._episodes)
     return {
-      'counts': counts._asdict(),
-      'ends': [end for end, _ in episodes],
-      'returns': [value for _, value in episodes],
-      'is_whole': self._marked is not None,
+      'counts': self.counts._asdict(),
+      'ends': [end for end, _ in self._episodes],
+      'returns': [value for _, value in self._episodes],
     }
 
   def _start_to_save(
@@ -417,7 +407,11 @@ class RunRecords:
     metadata: Mapping[str, Any],
     state: types.ArrayTree,
   ) -> None:
-    metadata = {**metadata, 'state': type(state).__name__}
+    metadata = {
+      **metadata,
+      'state': type(state).__name__,
+      'is_whole': getattr(state, 'position', None) is not None,
+    }
     checkpointer.save(metadata['counts']['actor_steps'], state, metadata)
     self._saved_at = time.monotonic()
 

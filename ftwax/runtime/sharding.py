@@ -104,68 +104,9 @@ def takes_turns(mesh: jax.sharding.Mesh) -> bool:
   """Returns whether members are updated one after another: on one CPU.
 
   There, updating members at once takes up to half as long again: `vmap` turns
-  matrix products and convolutions into batches of small ones
-  (benchmarks/population.py).
+  matrix products and convolutions into batches of small ones.
   """
   return mesh.size == 1 and jax.default_backend() == 'cpu'
-
-
-def place_members_core(
-  core: types.LearnerCore,
-  mesh: jax.sharding.Mesh,
-  num_members: int,
-) -> types.LearnerCore:
-  """Returns the functions of a learner of N members, leaves [N, ...].
-
-  Args:
-    core: functions of one member.
-    mesh: devices over which members or, with a single member, batches are
-      sharded.
-    num_members: N.
-  """
-  if num_members == 1:
-    return _squeeze_core(place_learner_core(mesh, core))
-  members = spread(mesh)
-
-  def init(key: types.Key) -> types.TrainingState:
-    state = jax.vmap(core.init)(jax.random.split(key, num_members))
-    return jax.lax.with_sharding_constraint(state, members)
-
-  def update(
-    state: types.TrainingState, batch: types.LearnerBatch
-  ) -> tuple[types.TrainingState, types.Metrics]:
-    if takes_turns(mesh):
-      updated: tuple[types.TrainingState, types.Metrics] = over_members(
-        core.update, num_members, (0, 0), (0, 0), in_turn=True
-      )(state, batch)
-      return updated
-    batch = jax.lax.with_sharding_constraint(batch, members)
-    state, metrics = jax.vmap(core.update)(state, batch)
-    return jax.lax.with_sharding_constraint(state, members), metrics
-
-  return types.LearnerCore(init, update)
-
-
-def _squeeze_core(core: types.LearnerCore) -> types.LearnerCore:
-  """Returns functions of a single member whose state has leaves [1, ...]."""
-
-  def expand(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), tree)
-
-  def squeeze(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.squeeze(leaf, 0), tree)
-
-  def init(key: types.Key) -> types.TrainingState:
-    state: types.TrainingState = expand(core.init(key))
-    return state
-
-  def update(
-    state: types.TrainingState, batch: types.LearnerBatch
-  ) -> tuple[types.TrainingState, types.Metrics]:
-    updated, metrics = core.update(squeeze(state), batch)
-    return expand(updated), metrics
-
-  return types.LearnerCore(init, update)
 
 
 def over_members(

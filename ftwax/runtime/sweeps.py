@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import hyperparameters, types
+from ftwax import hyperparameters, parts, types
 from ftwax.records import run_directory
 from ftwax.reporting import comparison, sweep_figures
 from ftwax.runtime import experiment as experiment_lib
@@ -116,10 +116,7 @@ def run(
 def set_fields(config: Any, values: Values) -> Any:
   """Returns a config with fields changed, which are named by dotted paths."""
   for path, value in values.items():
-    name, _, rest = path.partition('.')
-    if rest and hasattr(config, name):
-      value = set_fields(getattr(config, name), {rest: value})
-    config = config.replace(**{name: value})
+    config = parts.change(config, path, value)
   return config
 
 
@@ -127,8 +124,14 @@ def _hyperparameters(
   experiment: experiment_lib.ExperimentConfig, cell: Values
 ) -> dict[str, Any]:
   """Returns the values of a cell that are data, by name."""
-  names = {f'agent.{name}': name for name in experiment.agent.priors._fields}
+  names = _paths(experiment)
   return {names[path]: cell[path] for path in cell if path in names}
+
+
+def _paths(experiment: experiment_lib.ExperimentConfig) -> dict[str, str]:
+  """Returns the names of hyperparameters by dotted path."""
+  collected = parts.collect(experiment.agent, 'agent.')
+  return {one.path: name for name, one in collected.items()}
 
 
 def _group(
@@ -154,11 +157,8 @@ def _group(
           f'{name} ({value}) must be a number in a cell; draw cells by'
           ' `sweeps.draw`.'
         )
-    fixed = {
-      path: value
-      for path, value in cell.items()
-      if path.removeprefix('agent.') not in data
-    }
+    paths = _paths(changed)
+    fixed = {path: cell[path] for path in cell if path not in paths}
     for values, _, indices in groups:
       if values == fixed:
         indices.append(index)

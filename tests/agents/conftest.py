@@ -9,6 +9,9 @@ import pytest
 
 from ftwax import types
 from ftwax.agents import impala
+from ftwax.agents.actor_critic import optimization
+from ftwax.networks import cores
+from ftwax.replay import replay_options
 
 SEQUENCE_LENGTH = 5
 BATCH_SIZE = 3
@@ -17,12 +20,13 @@ BATCH_SIZE = 3
 @pytest.fixture(scope='session')
 def config():
   return impala.IMPALAConfig.atari_paper(
-    hidden_size=8,
+    core=cores.LSTM(8, forget_bias=1.0),
     sequence_length=SEQUENCE_LENGTH,
     batch_size=BATCH_SIZE,
-    max_queue_size=8,
-  ).replace(
-    learning_rate=1e-3, rms_prop_epsilon=1e-3, max_abs_reward=float('inf')
+    queue=replay_options.Queue(max_size=8),
+    learning_rate=1e-3,
+    optimizer=optimization.RMSProp(1e-3),
+    max_abs_reward=float('inf'),
   )
 
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import hyperparameters, types
 from ftwax.agents import ftw
-from ftwax.networks.dnc import interfaces
+from ftwax.networks import cores, heads, torsos
 
 T, B, NUM_EVENTS = 6, 4, 3
 FRAME = (12, 20, 3)
@@ -22,16 +22,21 @@ SPEC = fakes.make_image_spec(FRAME, 3)._replace(
 )
 
 
+SIZE = 6
+# Of the paper.
+TASKS = ftw.FTWConfig().tasks
+MEMORY = cores.Memory(num_slots=4, word_size=3, num_reads=2)
+
+
 def make_config(**options):
-  """Returns a small config."""
-  sizes = dict.fromkeys(
-    ('hidden_size', 'latent_size', 'embedding_size', 'head_hidden_size'), 6
-  )
-  memory = interfaces.MemoryConfig(num_slots=4, word_size=3, num_reads=2)
-  return ftw.FTWConfig.paper(
-    **{'sequence_length': T, 'batch_size': B, 'memory': memory}
-    | sizes
-    | options
+  """Returns a small config of the paper's agent, without its memory."""
+  sizes = {
+    'core': cores.RPTH(SIZE, slow_period=hyperparameters.UniformInteger(5, 20)),
+    'torso': torsos.Torso('ftw', num_features=SIZE, hidden_sizes=(SIZE,)),
+    'heads': heads.Heads((SIZE,), (SIZE,)),
+  }
+  return ftw.FTWConfig(
+    **{'sequence_length': T, 'batch_size': B} | sizes | options
   )
 
 

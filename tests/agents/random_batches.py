@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import distributions, types
+from ftwax.agents.actor_critic import tasks
 
 
 def make_timesteps(seed, spec, shape):
@@ -51,7 +52,8 @@ def make_trajectory(seed, spec, network, sequence_length, batch_size):
 def make_batch(seed, spec, network, config):
   """Returns a batch with all that any task learns from."""
   sizes = config.sequence_length, config.batch_size
-  num_frames = config.reward_prediction_length
+  task = config.find_task(tasks.RewardPrediction)
+  num_frames = (task or tasks.RewardPrediction()).length
   frames = make_timesteps(seed + 1, spec, (num_frames, config.batch_size))
   return types.LearnerBatch(
     make_trajectory(seed, spec, network, *sizes),

@@ -17,7 +17,7 @@ from ftwax import hyperparameters, types
 from ftwax.agents import acme as pair
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import vector
-from ftwax.replay import samples
+from ftwax.replay import replay_options, samples
 from ftwax.replay.reverb import servers, tables
 from ftwax.runtime import sharding
 
@@ -177,7 +177,7 @@ def test_a_policy_is_compiled_once(make_agent, spec, network):
 
 
 def test_sample_age_counts_learner_steps(make_agent, spec):
-  agent = make_agent(max_queue_size=20)
+  agent = make_agent(queue=replay_options.Queue(max_size=20))
   loop = acme.EnvironmentLoop(_fake(spec), agent.actor, logger=_MemoryLogger())
   loop.run(num_episodes=14)
   for _ in range(3):
@@ -341,14 +341,12 @@ def _sample(batch):
   [
     (
       {'batch_size': 9},
-      r'batch_size \(9\) must not be above max_queue_size \(8\).*'
-      r'choose max_queue_size=18',
+      r'batch_size \(9\) must not be above max_size \(8\) of the queue.*'
+      r'choose queue=Queue\(max_size=18\)',
     ),
     ({'sequence_length': 0}, r'sequence_length \(0\) must be at least 1'),
     ({'core': 'rnn'}, r"core \('rnn'\) must be one of \['lstm', 'gru', 'lru"),
-    ({'image_torso': 'x'}, r"image_torso \('x'\) must be one of"),
-    ({'hidden_size': 0}, r'hidden_size \(0\) must be at least 1'),
-    ({'replay_timeout_s': float('inf')}, r'replay_timeout_s \(inf\) must be'),
+    ({'torso': 'x'}, r"torso \('x'\) must be one of"),
   ],
 )
 def test_bad_options_are_refused(config, options, message):
@@ -361,7 +359,7 @@ def test_tables_have_the_size_of_the_config(spec, network, config):
   (table,) = builder.make_replay_tables(
     spec, builder.make_policy(network, spec)
   )
-  assert table.info.max_size == config.max_queue_size
+  assert table.info.max_size == config.queue.max_size
   assert table.info.name == tables.QUEUE
 
 

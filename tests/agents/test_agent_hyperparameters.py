@@ -4,8 +4,11 @@ import re
 
 import pytest
 
-from ftwax import hyperparameters
+from ftwax import hyperparameters, parts
 from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import optimization
+from ftwax.networks import cores
 
 Constant = hyperparameters.Constant
 
@@ -19,12 +22,13 @@ CONFIGS = {
 
 @pytest.mark.parametrize('name', CONFIGS)
 def test_every_agent_has_those_of_the_family_and_documents_all(name):
-  fields = CONFIGS[name].priors._fields
-  family = impala.IMPALAConfig().priors._fields
-  assert fields[: len(family)] == family
-  docs = [kind.__doc__ or '' for kind in type(CONFIGS[name]).__mro__]
-  for field in fields:
-    assert any(re.search(rf'^ *{field}: ', doc, re.M) for doc in docs)
+  config = CONFIGS[name]
+  family = tuple(parts.hyperparameters_of(config_lib.ActorCriticConfig))
+  assert config.priors._fields[: len(family)] == family
+  for part in (config, config.core, config.optimizer, *config.tasks):
+    docs = [kind.__doc__ or '' for kind in type(part).__mro__]
+    for field in parts.hyperparameters_of(type(part)):
+      assert any(re.search(rf'^ *{field}: ', doc, re.M) for doc in docs)
 
 
 def test_a_number_is_fixed_and_a_prior_evolves():
@@ -33,10 +37,12 @@ def test_a_number_is_fixed_and_a_prior_evolves():
   assert config.priors.learning_rate == Constant(3e-4)
   assert config.priors.entropy_cost == prior
   assert config == config.replace(learning_rate=Constant(3e-4))
-  period = ftw.FTWConfig(slow_period=5).priors.slow_period
-  assert period == hyperparameters.UniformInteger(5, 5)
+  fixed = ppo.PPOConfig(core=cores.RPTH(slow_period=5)).priors.slow_period
+  assert fixed == hyperparameters.UniformInteger(5, 5)
   drawn = hyperparameters.UniformInteger(5, 20)
-  assert ftw.FTWConfig(slow_period=drawn).priors.slow_period == drawn
+  config = ppo.PPOConfig(core=cores.RPTH(slow_period=drawn))
+  assert config.priors.slow_period == drawn
+  assert not hasattr(ppo.PPOConfig().priors, 'slow_period')
 
 
 @pytest.mark.parametrize(
@@ -44,13 +50,22 @@ def test_a_number_is_fixed_and_a_prior_evolves():
   [
     ({'learning_rate': '3e-4'}, r"learning_rate \('3e-4'\) must be a number"),
     ({'discount': None}, r'discount \(None\) must be a number or a prior'),
-    ({'slow_period': 2.5}, r'slow_period \(2.5\) must be an integer'),
-    ({'slow_period': Constant(5.0)}, r'slow_period .* must be an integer'),
   ],
 )
 def test_what_is_neither_a_number_nor_a_prior_is_refused(changes, message):
   with pytest.raises(ValueError, match=message):
     ftw.FTWConfig(**changes)
+
+
+@pytest.mark.parametrize('period', [2.5, Constant(5.0)])
+def test_a_period_is_an_integer(period):
+  with pytest.raises(ValueError, match=r'slow_period .* must be an integer'):
+    cores.RPTH(slow_period=period)
+
+
+def test_parts_of_the_same_hyperparameters_are_refused():
+  with pytest.raises(ValueError, match=r"\['value_replay'.*must be unique"):
+    ppo.PPOConfig(tasks=('value_replay', 'value_replay'))
 
 
 def test_a_hyperparameter_of_a_subclass_comes_last():
@@ -59,10 +74,8 @@ def test_a_hyperparameter_of_a_subclass_comes_last():
     extra_cost: hyperparameters.Scalar = 0.1
 
   assert WithCost(extra_cost=0.2).priors.extra_cost == Constant(0.2)
-  assert WithCost().priors._fields == (
-    *ppo.PPOConfig().priors._fields,
-    'extra_cost',
-  )
+  own = parts.hyperparameters_of(WithCost)
+  assert list(own) == [*parts.hyperparameters_of(ppo.PPOConfig), 'extra_cost']
 
 
 @pytest.mark.parametrize('name', CONFIGS)
@@ -79,10 +92,6 @@ def test_values_travel_between_processes(name):
     ({'entropy_cost': -0.1}, r'entropy_cost .* in \[0, inf\]'),
     ({'clip_epsilon': -0.1}, r'clip_epsilon .* in \[0, inf\]'),
     ({'gae_lambda': 1.5}, r'gae_lambda .* in \[0, 1\]'),
-    (
-      {'learning_rate_decay_steps': 0.5},
-      r'learning_rate_decay_steps .* in \[1, inf\]',
-    ),
   ],
 )
 def test_values_out_of_bounds_are_refused(changes, message):
@@ -105,9 +114,11 @@ def test_a_prior_of_the_users_own_is_taken():
   assert ppo.PPOConfig(discount=prior).priors.discount is prior
 
 
-def _assert_of_the_paper(config, core='lstm'):
-  assert (config.core, config.hidden_size) == (core, 256)
-  assert config.forget_bias == 1.0
+_LSTM = cores.LSTM(256, forget_bias=1.0)
+
+
+def _assert_of_the_paper(config, core=_LSTM):
+  assert config.core == core
   assert not config.skip_connection and not config.separate_value
   assert config.priors.max_abs_reward == Constant(1.0)
 
@@ -123,7 +134,8 @@ def _assert_of_the_paper(config, core='lstm'):
 )
 def test_papers_that_sum_losses_are_presets(make, batch_size, sequence_length):
   config = make()
-  assert (config.optimizer, config.loss_reduction) == ('rms_prop', 'sum')
+  assert isinstance(config.optimizer, optimization.RMSProp)
+  assert config.loss_reduction == 'sum'
   assert config.priors.max_gradient_norm == Constant(40.0)
   assert config.batch_size == batch_size
   assert config.sequence_length == sequence_length
@@ -138,7 +150,7 @@ def test_the_paper_of_ppo_is_a_preset():
   assert (config.num_epochs, config.num_minibatches) == (4, 4)
   assert (config.sequence_length, config.batch_size) == (128, 8)
   assert config.priors.clip_epsilon == Constant(0.1)
-  _assert_of_the_paper(config, core='feed_forward')
+  _assert_of_the_paper(config, core=cores.FeedForward(256))
 
 
 def test_the_paper_of_unreal_draws_what_is_searched():

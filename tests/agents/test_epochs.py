@@ -9,11 +9,12 @@ import pytest
 from ftwax import hyperparameters, types
 from ftwax.agents.actor_critic import batches, learning, optimization
 from ftwax.losses import vtrace
+from ftwax.networks import cores
 
 
 @pytest.fixture(scope='module')
 def small(config):
-  return config.replace(core='feed_forward', hidden_size=4)
+  return config.replace(core=cores.FeedForward(4))
 
 
 @pytest.fixture(scope='module')
@@ -148,7 +149,7 @@ def test_one_bad_minibatch_is_skipped_and_the_update_counted(
 def test_first_step_of_adam_has_the_size_of_the_learning_rate(small):
   config = small.replace(optimizer='adam')
   optimizer = optimization.make_optimizer(
-    config, config.sample_hyperparameters(jax.random.PRNGKey(0))
+    config.optimizer, config.sample_hyperparameters(jax.random.PRNGKey(0))
   )
   gradient = {'x': jnp.array([3.0, -0.5, 0.0])}
   update, _ = optimizer.update(gradient, optimizer.init(gradient))
@@ -157,12 +158,12 @@ def test_first_step_of_adam_has_the_size_of_the_learning_rate(small):
 
 def test_hyperparameters_decay_linearly_to_zero(small):
   config = small.replace(
-    decayed_hyperparameters=('learning_rate', 'entropy_cost')
+    decay=optimization.LinearDecay(names=('learning_rate', 'entropy_cost'))
   )
   values = config.sample_hyperparameters(jax.random.PRNGKey(0))
   values = values._replace(learning_rate_decay_steps=jnp.float32(100))
   for steps, rest in ((0, 1.0), (25, 0.75), (100, 0.0), (200, 0.0)):
-    found = optimization.decay(config, values, jnp.int32(steps))
+    found = optimization.decay(config.decay, values, jnp.int32(steps))
     np.testing.assert_allclose(found.learning_rate, rest * values.learning_rate)
     np.testing.assert_allclose(found.entropy_cost, rest * values.entropy_cost)
     assert found.discount == values.discount
@@ -199,8 +200,8 @@ def test_columns_are_taken_of_all_sources(make_small_batch):
     ({'optimizer': 'sgd'}, r"optimizer \('sgd'\) must be one of"),
     ({'loss_reduction': 'max'}, r"loss_reduction \('max'\) must be one of"),
     (
-      {'decayed_hyperparameters': ('period',)},
-      r"decayed_hyperparameters \('period'\) must be among .*'learning_rate'",
+      {'decay': optimization.LinearDecay(names=('period',))},
+      r"names \('period'\) of LinearDecay must be among .*'learning_rate'",
     ),
   ],
 )
@@ -212,11 +213,11 @@ def test_bad_options_are_refused(config, changes, message):
 def test_decays_are_data(small):
   """A population may evolve how fast its members decay."""
   config = small.replace(
-    learning_rate_decay_steps=hyperparameters.LogUniform(10.0, 1000.0)
+    decay=optimization.LinearDecay(hyperparameters.LogUniform(10.0, 1000.0))
   )
   keys = jax.random.split(jax.random.PRNGKey(0), 4)
   values = jax.vmap(config.sample_hyperparameters)(keys)
-  found = jax.vmap(lambda x: optimization.decay(config, x, jnp.int32(5)))(
+  found = jax.vmap(lambda x: optimization.decay(config.decay, x, jnp.int32(5)))(
     values
   )
   fractions = found.learning_rate / values.learning_rate

@@ -12,7 +12,12 @@ import pytest
 
 from ftwax import hyperparameters, types
 from ftwax.agents import ftw
-from ftwax.agents.actor_critic import batches, joint_loss
+from ftwax.agents.actor_critic import (
+  batches,
+  joint_loss,
+  optimization,
+  tasks,
+)
 from ftwax.losses import (
   latent_kl,
   pixel_control,
@@ -21,8 +26,7 @@ from ftwax.losses import (
   value_replay,
   vtrace,
 )
-from ftwax.networks import embeddings, rpth_level, torsos
-from ftwax.networks.dnc import interfaces
+from ftwax.networks import cores, embeddings, entry_torsos, heads, torsos
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +41,7 @@ COSTS = (
 
 @pytest.fixture(scope='module')
 def config():
-  return ftw_batches.make_config(core='rpth', use_value_replay=True)
+  return ftw_batches.make_config(tasks=(*ftw_batches.TASKS, 'value_replay'))
 
 
 @pytest.fixture(scope='module')
@@ -63,9 +67,7 @@ def batch(network):
 @pytest.fixture(scope='module')
 def loss_and_gradient(network, config):
   """The joint loss with its gradient, jitted: every cost is an argument."""
-  objective = joint_loss.Objective(
-    network, vtrace.vtrace_loss, config.make_tasks()
-  )
+  objective = joint_loss.Objective(network, vtrace.vtrace_loss, config.tasks)
 
   def loss_fn(params, hypers, internal_rewards, batch):
     batch = batches.with_own_rewards(internal_rewards, batch)
@@ -301,15 +303,16 @@ def test_what_evolves_makes_no_new_trace(core, state, batch):
 
 
 def test_the_clipped_loss_ignores_the_scale_of_rewards(network, batch):
-  config = ftw_batches.make_config(
-    core='rpth',
-    use_value_replay=True,
-    policy_loss='ppo',
-    optimizer='adam',
-    loss_reduction='mean',
+  config = ftw.small(
+    core=cores.RPTH(ftw_batches.SIZE),
+    tasks=(*ftw_batches.TASKS, 'value_replay'),
+    sequence_length=ftw_batches.T,
+    batch_size=ftw_batches.B,
     num_epochs=2,
     num_minibatches=2,
-  ).replace(baseline_cost=0.0, learning_rate=1e-3)
+    baseline_cost=0.0,
+    learning_rate=1e-3,
+  ).with_size(ftw_batches.SIZE)
   core = config.make_learner_core(network, ftw_batches.SPEC)
   state = core.init(jax.random.PRNGKey(1))
   update = jax.jit(core.update)
@@ -335,8 +338,8 @@ def test_the_clipped_loss_ignores_the_scale_of_rewards(network, batch):
 
 @pytest.mark.parametrize('linkage', ['exact', 'sparse', 'none'])
 def test_the_agent_with_a_memory_learns(linkage):
-  memory = interfaces.MemoryConfig(4, 3, 2, linkage=linkage, num_links=2)
-  config = ftw_batches.make_config(core='rpth_dnc', memory=memory)
+  memory = cores.Memory(4, 3, 2, linkage=linkage, num_links=2)
+  config = ftw_batches.make_config(core=cores.RPTH(6, memory=memory))
   network = config.make_network(ftw_batches.SPEC)
   core = config.make_learner_core(network, ftw_batches.SPEC)
   state = core.init(jax.random.PRNGKey(0))
@@ -357,7 +360,7 @@ def test_each_of_the_papers_six_action_parts_is_learned():
       for name, size in sizes.items()
     }
   )
-  config = ftw_batches.make_config(core='lstm', use_reward_prediction=False)
+  config = ftw_batches.make_config(core=cores.LSTM(6), tasks=('pixel_control',))
   network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
   state = core.init(jax.random.PRNGKey(0))
@@ -379,21 +382,20 @@ def test_each_of_the_papers_six_action_parts_is_learned():
 
 
 def test_one_number_sets_all_sizes():
-  config = ftw.FTWConfig(core='lstm', vector_hidden_sizes=(3, 4)).with_size(6)
-  assert config == ftw.FTWConfig(
-    core='lstm',
-    hidden_size=6,
-    latent_size=6,
-    embedding_size=6,
-    vector_hidden_sizes=(6,),
-    head_hidden_size=6,
-  )
+  config = ftw.FTWConfig().with_size(6)
+  assert (config.core.hidden_size, config.core.num_latents) == (6, 6)
+  assert config.torso == torsos.Torso('ftw', num_features=6, hidden_sizes=(6,))
+  assert config.heads == heads.Heads((6,), (6,))
 
 
 def test_the_papers_agent_is_a_configuration():
-  paper = ftw.FTWConfig.paper(core='rpth_dnc')
-  assert paper.core == 'rpth_dnc'
-  assert (paper.policy_loss, paper.optimizer) == ('vtrace', 'rms_prop')
+  paper = ftw.FTWConfig()
+  assert paper.core.memory == cores.Memory() and paper.core.noise_scale == 1.0
+  assert paper.priors.slow_period == hyperparameters.UniformInteger(5, 20)
+  assert [task.name for task in paper.tasks] == [
+    'latent_kl', 'pixel_control', 'reward_prediction',
+  ]  # fmt: skip
+  assert isinstance(paper.optimizer, optimization.RMSProp)
   assert (paper.loss_reduction, paper.steps_per_update) == ('sum', 1)
   learning_rate = paper.priors.learning_rate
   assert learning_rate == hyperparameters.LogUniform(1e-5, 5e-3)
@@ -401,7 +403,7 @@ def test_the_papers_agent_is_a_configuration():
 
 
 def test_internal_rewards_start_from_the_papers_prior():
-  config = ftw_batches.make_config(core='lstm')
+  config = ftw_batches.make_config(core=cores.LSTM(6), tasks=())
   network = config.make_network(ftw_batches.SPEC)
   core = config.make_learner_core(network, ftw_batches.SPEC)
   drawn = core.init(jax.random.PRNGKey(0)).internal_rewards
@@ -414,37 +416,33 @@ def test_internal_rewards_start_from_the_papers_prior():
 
 
 @pytest.mark.parametrize(
-  ('options', 'message'),
+  ('make', 'message'),
   [
-    ({'core': 'rnn'}, r"core \('rnn'\) must be one of .*rpth_dnc"),
-    ({'core': 'lru', 'hidden_size': 7}, r'hidden_size \(7\) of an LRU must be'),
     (
-      {'level_options': rpth_level.LevelOptions(core='gtrxl', window=0)},
-      r'window \(0\) of a gated transformer must be at least one',
+      lambda: cores.RPTH(cores.GTrXL(8, window=0)),
+      r'window \(0\) of GTrXL must be at least 1',
     ),
-    ({'policy_loss': 'a2c'}, r"policy_loss \('a2c'\) must be .*'ppo'"),
-    ({'latent_size': 0}, r'latent_size \(0\) must be at least 1'),
+    (lambda: cores.RPTH('lstm'), r"level \('lstm'\) of RPTH must be a core"),
+    (lambda: cores.RPTH(latent_size=0), r'latent_size \(0\) of RPTH must be'),
     (
-      {'reward_prediction_length': 30},
-      r'reward_prediction_length \(30\) must not be above sequence_length',
+      lambda: ftw_batches.make_config(
+        tasks=(tasks.RewardPrediction(length=30),)
+      ),
+      r'length \(30\) of RewardPrediction must not be above sequence_length',
     ),
     (
-      {'discount': 1.5},
+      lambda: ftw_batches.make_config(discount=1.5),
       r'discount .* must lie in \[0, 1\]',
     ),
     (
-      {'slow_period': hyperparameters.Constant(5)},
-      r'slow_period .* must be an integer or a prior of integers',
-    ),
-    (
-      {'slow_period': hyperparameters.UniformInteger(0, 5)},
+      lambda: cores.RPTH(slow_period=hyperparameters.UniformInteger(0, 5)),
       r'slow_period .* must lie in \[1, inf\]',
     ),
   ],
 )
-def test_bad_options_are_told_at_once(options, message):
+def test_bad_options_are_told_at_once(make, message):
   with pytest.raises(ValueError, match=message):
-    ftw_batches.make_config(**options)
+    make()
 
 
 def test_a_period_range_upside_down_is_told_at_once():
@@ -453,23 +451,17 @@ def test_a_period_range_upside_down_is_told_at_once():
 
 
 def test_frames_must_suit_pixel_control():
+  large = tasks.PixelControl(crop_size=(80, 80))
   with pytest.raises(ValueError, match=r'crop_size \(80, 80\) must not be'):
-    ftw_batches.make_config(crop_size=(80, 80)).make_network(ftw_batches.SPEC)
-  with pytest.raises(ValueError, match=r'frame_entry \(None\) must name an'):
+    ftw_batches.make_config(tasks=(large,)).make_network(ftw_batches.SPEC)
+  with pytest.raises(ValueError, match=r'entry \(None\) of PixelControl must'):
     ftw_batches.make_config().make_network(fakes.make_vector_spec())
 
 
 def test_a_torso_that_adds_action_and_reward_is_refused():
   def make_torso():
-    return embeddings.InputEmbedding(torsos.FTWTorso(8), 3)
+    return embeddings.InputEmbedding(entry_torsos.FTWTorso(8), 3)
 
   spec = fakes.make_image_spec((16, 16, 3))
   with pytest.raises(ValueError, match=r'must embed only the observation'):
     ftw_batches.make_config(torso=make_torso).make_network(spec)
-
-
-def test_the_number_of_events_is_checked():
-  config = ftw_batches.make_config(core='lstm', num_events=13)
-  network = config.make_network(ftw_batches.SPEC)
-  with pytest.raises(ValueError, match=r'num_events \(13\) must be the number'):
-    config.make_learner_core(network, ftw_batches.SPEC)

@@ -1,4 +1,4 @@
-"""The For-The-Win agent as an acme pair, with either replay."""
+"""The For-The-Win agent as an acme pair."""
 
 import acme
 import fakes
@@ -9,7 +9,6 @@ import pytest
 
 from ftwax.agents import acme as pair
 from ftwax.agents.acme import learner as learner_lib
-from ftwax.agents.actor_critic import replays
 from ftwax.replay.reverb import servers, tables
 
 SPEC = ftw_batches.SPEC
@@ -29,26 +28,17 @@ class _MemoryLogger:
 class _Agent:
   """The pair and the replay between them."""
 
-  def __init__(self, config, replay):
+  def __init__(self, config):
     builder = pair.Builder(config)
     network = config.make_network(SPEC)
     policy = builder.make_policy(network, SPEC)
     learner_key, actor_key = map(jax.random.PRNGKey, (3, 4))
     self.batch_size = config.batch_size
     self.logger = _MemoryLogger()
-    self.server = None
-    if replay == 'functional':
-      (self.adder,) = replays.Replays(config, SPEC, policy).make_local(
-        [jax.random.fold_in(actor_key, 1)]
-      )
-      self.dataset = self.adder
-    else:
-      self.server = servers.make_server(
-        builder.make_replay_tables(SPEC, policy)
-      )
-      client = self.server.localhost_client()
-      self.dataset = builder.make_dataset_iterator(client)
-      self.adder = builder.make_adder(client, SPEC, policy)
+    self.server = servers.make_server(builder.make_replay_tables(SPEC, policy))
+    client = self.server.localhost_client()
+    self.dataset = builder.make_dataset_iterator(client)
+    self.adder = builder.make_adder(client, SPEC, policy)
     self.learner = learner_lib.make_learner(
       config, learner_key, network, self.dataset, lambda *_: self.logger, SPEC
     )
@@ -64,17 +54,13 @@ class _Agent:
   def close(self):
     self.adder.close()
     self.dataset.close()
-    if self.server is not None:
-      servers.stop(self.server)
+    servers.stop(self.server)
 
 
-@pytest.fixture(
-  scope='module',
-  params=['reverb', pytest.param('functional', marks=pytest.mark.slow)],
-)
-def agent(request):
+@pytest.fixture(scope='module')
+def agent():
   config = ftw_batches.make_config(core='rpth', batch_size=2)
-  agent = _Agent(config, request.param)
+  agent = _Agent(config)
   yield agent
   agent.close()
 
@@ -136,7 +122,7 @@ def _check_tables(info):
 @pytest.mark.slow
 def test_a_learner_leaves_acting_to_others():
   config = ftw_batches.make_config(core='lstm', batch_size=2)
-  agent = _Agent(config, 'reverb')
+  agent = _Agent(config)
   _check_tables(agent.server.localhost_client().server_info())
   loop = acme.EnvironmentLoop(
     fakes.FakeEnvironment(SPEC, episode_length=7),

@@ -7,19 +7,25 @@ import pytest
 import random_batches
 
 from ftwax.agents import a2c, unreal
-from ftwax.agents.actor_critic import images
+from ftwax.agents.actor_critic import images, tasks
+from ftwax.networks import cores
 
 SIDE, CELL = 24, 8
 SPEC = fakes.make_image_spec((SIDE, SIDE, 3))
 CONFIG = unreal.UNREALConfig(
   sequence_length=4,
   batch_size=2,
-  hidden_size=4,
-  image_torso='a3c',
-  cell_size=CELL,
-  use_value_replay=False,
-  image_period=3,
+  core=cores.LSTM(4),
+  torso='a3c',
+  tasks=(
+    tasks.PixelControl(cell_size=CELL, image_period=3),
+    'reward_prediction',
+  ),
 )
+
+
+# Gives a period.
+_NO_CONTROL = tasks.PixelControl(image_period=6)
 
 
 class _Recorder:
@@ -39,7 +45,8 @@ def _write(agent, config, spec):
   if agent is a2c:
     batch = batch._replace(replay=None, reward_prediction=None)
   recorder = _Recorder()
-  writer = images.ImageWriter(network, config, recorder)
+  control = config.find_task(tasks.PixelControl) or _NO_CONTROL
+  writer = images.ImageWriter(network, control, recorder)
   for num_steps in range(1, 7):
     writer.write_if_due(num_steps, state, batch)
   return recorder.rows, network, state, batch
@@ -96,7 +103,7 @@ def test_probabilities_are_those_of_the_head(written):
 def test_a_population_shows_its_first_member(written):
   (expected, _), network, state, batch = written
   recorder = _Recorder()
-  writer = images.ImageWriter(network, CONFIG, recorder)
+  writer = images.ImageWriter(network, CONFIG.tasks[0], recorder)
   members = jax.tree.map(
     lambda x, y: np.stack([x, y]),
     (state, batch),
@@ -112,13 +119,11 @@ def test_a_population_shows_its_first_member(written):
 
 
 def test_an_agent_without_images_or_tasks_has_nothing_to_show():
-  config = a2c.A2CConfig(
-    sequence_length=4, batch_size=2, hidden_size=4, image_period=6
-  )
+  config = a2c.A2CConfig(sequence_length=4, batch_size=2, core=cores.LSTM(4))
   rows, *_ = _write(a2c, config, fakes.make_vector_spec())
   assert rows == [{'learner_steps': 6}]
 
 
 def test_a_period_below_zero_is_refused():
-  with pytest.raises(ValueError, match=r'image_period \(-1\) must not be ne'):
-    CONFIG.replace(image_period=-1)
+  with pytest.raises(ValueError, match=r'image_period \(-1\) of PixelControl'):
+    tasks.PixelControl(image_period=-1)

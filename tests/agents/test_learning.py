@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from ftwax import hyperparameters, types
-from ftwax.agents.actor_critic import acting, learning
+from ftwax.agents.actor_critic import acting, learning, optimization
 from ftwax.losses import policy_loss, vtrace
 
 
@@ -108,8 +108,10 @@ def test_the_bound_is_on_the_mean_gradient_where_the_mean_is_learned_from(
     core = learning.make_learner_core(
       network,
       vtrace.vtrace_loss,
-      config.replace(loss_reduction='mean').replace(
-        max_gradient_norm=bound, rms_prop_epsilon=1.0
+      config.replace(
+        loss_reduction='mean',
+        max_gradient_norm=bound,
+        optimizer=optimization.RMSProp(1.0),
       ),
     )
     state = core.init(jax.random.PRNGKey(3))

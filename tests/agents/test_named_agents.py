@@ -12,9 +12,9 @@ import random_batches
 
 from ftwax import distributions, types
 from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
-from ftwax.agents.actor_critic import auxiliary
+from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.losses import advantage_actor_critic
-from ftwax.networks import recurrent_cores
+from ftwax.networks import cores, recurrent_cores, torsos
 
 pytestmark = pytest.mark.slow
 
@@ -22,33 +22,30 @@ NUM_EVENTS = 2
 SIZES = {
   'sequence_length': 4,
   'batch_size': 2,
-  'hidden_size': 4,
-  'vector_hidden_sizes': (4,),
-  'image_torso': 'a3c',
+  'core': cores.LSTM(4),
+  'torso': torsos.Torso('a3c', hidden_sizes=(4,)),
 }
-ALL_TASKS = {'cell_size': 8, 'frame_entry': 'image'}
+PIXEL_CONTROL = tasks.PixelControl(cell_size=8, entry='image')
 AGENTS = {
   'impala': impala.IMPALAConfig(**SIZES),
   'a2c': a2c.A2CConfig(**SIZES),
   'a3c': a3c.A3CConfig(**SIZES | {'batch_size': 1}),
   'ppo': ppo.PPOConfig(**SIZES | {'num_minibatches': 2, 'num_epochs': 2}),
   'rl2': rl2.RL2Config(**SIZES),
-  'unreal': unreal.UNREALConfig(**SIZES, **ALL_TASKS),
-  'unreal_off_policy': unreal.UNREALConfig(
+  'unreal': unreal.UNREALConfig(
     **SIZES,
-    use_pixel_control=False,
-    use_value_replay=False,
-    use_off_policy=True,
+    tasks=(PIXEL_CONTROL, 'reward_prediction', 'value_replay'),
+    loss_reduction='sum',
+  ),
+  'unreal_off_policy': unreal.UNREALConfig(
+    **SIZES, tasks=('reward_prediction', 'off_policy')
   ),
   'ppo_with_tasks': ppo.PPOConfig(
     **SIZES | {'num_minibatches': 2, 'num_epochs': 2},
-    **ALL_TASKS,
-    use_pixel_control=True,
-    use_reward_prediction=True,
-    use_value_replay=True,
+    tasks=(PIXEL_CONTROL, 'reward_prediction', 'value_replay'),
   ),
   'rl2_with_tasks': rl2.RL2Config(
-    **SIZES, use_reward_prediction=True, use_value_replay=True
+    **SIZES, tasks=('reward_prediction', 'value_replay')
   ),
 }
 
@@ -167,8 +164,8 @@ def _check_acting(actor, spec, variables):
 
 
 def test_pixel_control_needs_an_image():
-  config = AGENTS['unreal'].replace(frame_entry='vector')
-  with pytest.raises(ValueError, match=r"frame_entry \('vector'\) must name"):
+  config = AGENTS['unreal'].replace(tasks=(tasks.PixelControl(entry='vector'),))
+  with pytest.raises(ValueError, match=r"entry \('vector'\) of PixelControl"):
     config.make_network(SPACES['everything'])
 
 
@@ -186,19 +183,10 @@ def test_two_levels_of_memory_need_trials():
 
 
 def test_tasks_leave_the_optimization_of_an_agent_as_it_is():
-  without, having = ppo.PPOConfig(), ppo.PPOConfig(use_pixel_control=True)
-  assert having.replace(use_pixel_control=False) == without
-  (task,) = having.make_tasks()
-  assert task.name == 'pixel_control'
-  assert not without.make_tasks()
-
-
-def test_a_config_makes_its_losses_and_tasks():
-  (task,) = ppo.PPOConfig().replace(use_value_replay=True).make_tasks()
-  assert task.name == 'value_replay'
-  clipped, traced = ftw.FTWConfig(), ftw.FTWConfig(policy_loss='vtrace')
-  assert clipped.targets_fn is not None and traced.targets_fn is None
-  assert clipped.loss_fn is not traced.loss_fn
+  without, having = ppo.PPOConfig(), ppo.PPOConfig(tasks=('pixel_control',))
+  assert having.replace(tasks=()) == without
+  (task,) = having.tasks
+  assert task == tasks.PixelControl()
 
 
 def test_parts_of_the_users_own_are_fields():
@@ -233,16 +221,15 @@ def test_parts_of_the_users_own_are_fields():
 def test_a_core_of_the_users_own_is_a_field():
   for config in (
     AGENTS['a2c'].replace(core=recurrent_cores.FeedForward),
-    ftw.FTWConfig(core=recurrent_cores.FeedForward, use_pixel_control=False),
+    ftw.small(core=recurrent_cores.FeedForward, tasks=()),
   ):
     network = config.make_network(SPACES['vector'])
     assert not jax.tree.leaves(network.initial_state(2))
-    assert 'latent_kl' not in [task.name for task in config.make_tasks()]
 
 
 def test_two_tasks_on_the_same_value_are_refused():
-  with pytest.raises(ValueError, match=r'use_value_replay \(True\) must be'):
-    unreal.UNREALConfig(use_off_policy=True)
+  with pytest.raises(ValueError, match='must not have value_replay with off'):
+    unreal.UNREALConfig(tasks=('value_replay', 'off_policy'))
 
 
 def test_a_cost_of_zero_takes_its_task_out_of_the_loss():

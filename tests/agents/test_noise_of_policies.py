@@ -11,20 +11,23 @@ from dm_env import restart
 from ftwax import types
 from ftwax.agents import ftw, impala
 from ftwax.agents.actor_critic import acting
+from ftwax.networks import cores, heads
 
 SPEC = fakes.make_vector_spec()
-IMPALA = impala.IMPALAConfig(hidden_size=8)
-FTW = ftw.FTWConfig.paper(
-  core='rpth',
-  use_pixel_control=False,
-  use_reward_prediction=False,
-).with_size(8)
+IMPALA = impala.IMPALAConfig(core=cores.LSTM(8))
+FTW = ftw.FTWConfig(core=cores.RPTH(), tasks=('latent_kl',)).with_size(8)
+
+
+def _noisy(kind):
+  return IMPALA.replace(heads=heads.Heads(noise=kind)).make_network(SPEC)
+
+
 NETWORKS = {
-  'factorised': lambda: IMPALA.replace(noise='factorised').make_network(SPEC),
-  'independent': lambda: IMPALA.replace(noise='independent').make_network(SPEC),
-  'dropout': lambda: IMPALA.replace(layer_norm=True, dropout=0.5).make_network(
-    SPEC
-  ),
+  'factorised': lambda: _noisy('factorised'),
+  'independent': lambda: _noisy('independent'),
+  'dropout': lambda: IMPALA.replace(
+    core=cores.LSTM(8, layer_norm=True, dropout=0.5)
+  ).make_network(SPEC),
   'latent': lambda: FTW.make_network(SPEC),
 }
 

@@ -13,11 +13,12 @@ from ftwax import trees, types
 from ftwax.agents import a2c, impala, ppo
 from ftwax.agents.actor_critic import acting, batches, normalization
 from ftwax.losses import policy_loss
+from ftwax.networks import cores
 
 SIZES = {
   'sequence_length': 5,
   'batch_size': 4,
-  'hidden_size': 4,
+  'core': cores.LSTM(4),
   'num_minibatches': 1,
 }
 ON = {'normalize_observations': True, 'normalize_returns': True}
@@ -224,9 +225,7 @@ def _make_state(core, batch=None):
 
 def test_an_update_normalizes_all_it_learns_from_by_what_it_begins_with():
   spec = fakes.make_dict_spec()
-  config = a2c.A2CConfig(
-    use_reward_prediction=True, use_value_replay=True, **SIZES
-  )
+  config = a2c.A2CConfig(tasks=('reward_prediction', 'value_replay'), **SIZES)
   network, _, off = _make(a2c, config, spec)
   _, _, on = _make(a2c, config.replace(normalize_observations=True), spec)
   earlier, batch = (
@@ -272,7 +271,7 @@ def test_an_update_normalizes_all_it_learns_from_by_what_it_begins_with():
 
 
 def test_actors_normalize_as_learners_do():
-  config = impala.IMPALAConfig(core='feed_forward', **SIZES)
+  config = impala.IMPALAConfig(**SIZES | {'core': cores.FeedForward(4)})
   network, config, core = _make(impala, config.replace(**ON))
   batch = random_batches.make_batch(0, SPEC, network, config)
   state = _make_state(core, batch)
@@ -412,8 +411,10 @@ def test_the_option_makes_policy_losses_of_one_scale(agent, make_config):
   metrics = {}
   for on in (False, True):
     config = make_config(
-      normalize_advantages=on, core='feed_forward', **SIZES
-    ).replace(learning_rate=0.0)
+      normalize_advantages=on,
+      learning_rate=0.0,
+      **SIZES | {'core': cores.FeedForward(4)},
+    )
     network, _, core = _make(agent, config)
     batch = random_batches.make_batch(0, SPEC, network, config)
     batch = types.LearnerBatch(batch.trajectory)

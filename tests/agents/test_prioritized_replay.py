@@ -11,16 +11,16 @@ import random_batches
 
 from ftwax import types
 from ftwax.agents import a2c
-from ftwax.agents.actor_critic import acting, batches, replays
-from ftwax.replay import auxiliary_replay
+from ftwax.agents.actor_critic import acting, batches, learning, replays
+from ftwax.replay import auxiliary_replay, replay_options
 from ftwax.replay.functional import segment_tree
-from ftwax.runtime.device import loop
 
 CONFIG = a2c.A2CConfig(
   **fakes.SMALL_NETWORK,
   sequence_length=5,
   batch_size=4,
-  use_off_policy=True,
+  tasks=('off_policy',),
+  replay=replay_options.PrioritizedReplay(),
   optimizer='rms_prop',
 )
 SPEC = fakes.make_spec()
@@ -124,33 +124,31 @@ def test_uniform_draws_give_no_priorities():
   assert auxiliary_replay.PRIORITIES not in metrics
 
 
-@pytest.mark.parametrize(
-  'name', ['replay_priority_exponent', 'replay_importance_exponent']
-)
+@pytest.mark.parametrize('name', ['priority_exponent', 'importance_exponent'])
 @pytest.mark.parametrize('value', [-1.0, 1.5, float('nan'), float('inf')])
 def test_exponents_are_checked(name, value):
   message = f'^{name} .* must lie in'
   if np.isnan(value):  # No prior has it.
     message = r'Constant value \(nan\) must be'
   with pytest.raises(ValueError, match=message):
-    CONFIG.replace(**{name: value})
+    replay_options.PrioritizedReplay(**{name: value})
 
 
 def test_updates_on_the_device_keep_priorities():
-  network, core, _ = _make(prioritize_replay=True)
-  config = CONFIG.replace(prioritize_replay=True)
+  network, core, _ = _make()
+  config = CONFIG
   actor = config.make_policy(network, SPEC)
   replay = replays.Replays(config, SPEC, actor).make_auxiliary(4)
   state = core.init(jax.random.PRNGKey(0))
   rollouts = jax.tree.map(lambda x: x[None], _make_batch(network).trajectory)
-  learn = jax.jit(functools.partial(loop.learn, core, replay, 1))
+  learn = jax.jit(functools.partial(learning.learn, core, replay, 1))
   _, replay_state, (metrics, _) = learn(
     state, replay.init(jax.random.PRNGKey(1)), rollouts
   )
   sizes = np.abs(_errors(network, state, _make_batch(network).trajectory))
   expected = 0.9 * np.nanmax(sizes, axis=0) + 0.1 * np.nanmean(sizes, axis=0)
   # Each environment has its first slot; some may not have been drawn.
-  length = -(-CONFIG.replay_capacity // 4)
+  length = -(-CONFIG.replay.capacity // 4)
   learned = np.asarray(
     segment_tree.get_all(replay_state.replay.priorities.learned, 4 * length)
   )[::length]

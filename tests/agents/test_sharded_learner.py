@@ -10,15 +10,16 @@ import random_batches
 import slow_cases
 
 from ftwax.agents import impala, ppo, unreal
+from ftwax.networks import cores, torsos
 from ftwax.runtime import sharding
 
 SIZES = {
   'sequence_length': 4,
   'batch_size': 8,
-  'hidden_size': 4,
-  'vector_hidden_sizes': (4,),
+  'core': cores.LSTM(4),
+  'torso': torsos.Torso(hidden_sizes=(4,)),
 }
-NO_IMAGES = {'use_pixel_control': False}
+NO_IMAGES = {'tasks': ('reward_prediction', 'value_replay')}
 NORMALIZED = {
   'normalize_observations': True,
   'normalize_returns': True,

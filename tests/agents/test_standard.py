@@ -12,7 +12,7 @@ import slow_cases
 from ftwax.agents import a2c, ppo, rl2
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import catch
-from ftwax.networks import cores, embeddings
+from ftwax.networks import cores, embeddings, heads, recurrence, torsos
 from ftwax.runtime import experiment, runs
 
 SPEC = fakes.make_spec(
@@ -23,9 +23,8 @@ SPEC = fakes.make_spec(
   actions=dm_env.specs.DiscreteArray(4, name='action'),
 )
 SMALL = a2c.A2CConfig(
-  hidden_size=8,
-  stacked_sizes=(5, 6),
-  vector_hidden_sizes=(7,),
+  core=cores.LSTM(8),
+  torso=torsos.Torso(hidden_sizes=(7,)),
   sequence_length=4,
   batch_size=2,
 )
@@ -34,20 +33,22 @@ WIRING = (
   ('prices', 'previous_reward'),
   ('prices', 'velocity', 'previous_action'),
 )
+STACKED = cores.StackedLSTM((5, 6))
+WIRED = STACKED.replace(wiring=WIRING, layer=cores.LSTM(layer_norm=True))
+SIGNAL = SMALL.torso.replace(entries={'prices': 'signal'})
 CONFIGS = {
-  'signal': SMALL.replace(entry_torsos={'prices': 'signal'}),
-  'layer_norm': SMALL.replace(layer_norm=True, dropout=0.3),
-  'stacked': SMALL.replace(core='stacked_lstm'),
-  'linear': SMALL.replace(core='lru', num_layers=2),
-  'wired': SMALL.replace(core='stacked_lstm', wiring=WIRING, layer_norm=True),
+  'signal': SMALL.replace(torso=SIGNAL),
+  'layer_norm': SMALL.replace(core=cores.LSTM(8, layer_norm=True, dropout=0.3)),
+  'stacked': SMALL.replace(core=STACKED),
+  'linear': SMALL.replace(core=cores.LRU(8, num_layers=2)),
+  'wired': SMALL.replace(core=WIRED),
   'separate': SMALL.replace(separate_value=True),
-  'noisy': SMALL.replace(noise='factorised'),
+  'noisy': SMALL.replace(heads=heads.Heads(noise='factorised')),
   'all': SMALL.replace(
-    entry_torsos={'prices': 'signal'},
-    core='stacked_lstm',
-    wiring=WIRING,
+    torso=SIGNAL,
+    core=STACKED.replace(wiring=WIRING),
     separate_value=True,
-    noise='independent',
+    heads=heads.Heads(noise='independent'),
   ),
 }
 
@@ -90,7 +91,7 @@ def test_every_parameter_learns(name, key):
 
 def test_parts_of_the_input_have_names_and_lengths():
   sizes = embeddings.part_sizes(
-    SPEC, lambda: SMALL.make_embedding(SPEC.observations)
+    SPEC, lambda: SMALL.torso.make(SPEC.observations)
   )
   expected = {
     'prices': 7,
@@ -102,7 +103,7 @@ def test_parts_of_the_input_have_names_and_lengths():
 
 
 def test_layers_see_what_the_wiring_names(key):
-  config = SMALL.replace(core='stacked_lstm', wiring=WIRING)
+  config = SMALL.replace(core=STACKED.replace(wiring=WIRING))
   params = config.make_network(SPEC).init(key)
   found = {
     name.rsplit('/', 1)[-1]: module['w_i'].shape
@@ -160,7 +161,7 @@ def test_steps_and_unrolls_agree(name, key):
       SMALL.priors,
       seeds[t],
       jax.tree.map(lambda leaf, t=t: leaf[t], inputs),
-      cores.reset_state(start[t], after),
+      recurrence.reset_state(start[t], after),
     )
     np.testing.assert_allclose(unrolled.logits[t], step.logits, atol=1e-5)
     np.testing.assert_allclose(unrolled.value[t], step.value, atol=1e-5)
@@ -173,17 +174,18 @@ def test_steps_and_unrolls_agree(name, key):
 def test_all_choices_together_learn_catch(tmp_path):
   """The board is a signal of five moments; chance has -0.33."""
   config = a2c.A2CConfig.paper(
-    entry_torsos={'': 'signal'},
-    core='stacked_lstm',
-    stacked_sizes=(32, 32),
-    wiring=(('', 'previous_reward'), ('', 'previous_action')),
-    layer_norm=True,
-    dropout=0.1,
+    torso=torsos.Torso(entries={'': 'signal'}),
+    core=cores.StackedLSTM(
+      (32, 32),
+      wiring=(('', 'previous_reward'), ('', 'previous_action')),
+      layer=cores.LSTM(layer_norm=True, dropout=0.1),
+    ),
     separate_value=True,
-    noise='factorised',
+    heads=heads.Heads(noise='factorised'),
     optimizer='adam',
     sequence_length=8,
-  ).replace(learning_rate=1e-3)
+    learning_rate=1e-3,
+  )
   result = runs.run_experiment(
     experiment.ExperimentConfig(
       agent=config,
@@ -199,31 +201,54 @@ def test_all_choices_together_learn_catch(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('options', 'message'),
+  ('make', 'message'),
   [
-    ({'core': 'rnn'}, r"core \('rnn'\) must be one of .*'stacked_lstm'"),
-    ({'noise': 'white'}, r"noise \('white'\) must be one of .*'factorised'"),
     (
-      {'entry_torsos': {'prices': 'fourier'}},
-      r"entry_torsos\['prices'\] \('fourier'\) must be one of .*'signal'",
+      lambda: SMALL.replace(core='rnn'),
+      r"core \('rnn'\) must be one of .*'stacked_lstm'",
     ),
-    ({'core': 'lru', 'hidden_size': 7}, r'hidden_size \(7\) of an LRU must be'),
-    ({'dropout': 0.1}, r'dropout \(0.1\) must be 0 without layer_norm'),
     (
-      {'core': 'gru', 'layer_norm': True},
-      r"core \('gru'\) must be one of .* with layer_norm",
+      lambda: heads.Heads(noise='white'),
+      r"noise \('white'\) of Heads must be one of .*'factorised'",
     ),
-    ({'wiring': WIRING}, r"core \('lstm'\) must be one of .* with wiring"),
+    (
+      lambda: torsos.Torso(entries={'prices': 'fourier'}),
+      r"entries\['prices'\] \('fourier'\) .* must be one of .*'signal'",
+    ),
+    (lambda: cores.LRU(7), r'hidden_size \(7\) of an LRU must be'),
+    (
+      lambda: cores.LSTM(dropout=0.1),
+      r'dropout \(0.1\) must be 0 without layer_norm',
+    ),
+    (
+      lambda: SMALL.replace(tasks=('latent_kl',)),
+      r'core \(LSTM.*\) must have latents for the task latent_kl; choose',
+    ),
   ],
 )
-def test_bad_options_are_refused(options, message):
+def test_bad_options_are_refused(make, message):
   with pytest.raises(ValueError, match=message):
-    SMALL.replace(**options)
+    make()
+
+
+@pytest.mark.parametrize(
+  ('name', 'remedy'),
+  [
+    ('hidden_size', r'core=cores.LSTM\(hidden_size'),
+    ('slow_period', r'core=cores.RPTH\(slow_period'),
+    ('use_pixel_control', "tasks=\\('pixel_control',\\)"),
+  ],
+)
+def test_options_of_parts_are_found(name, remedy):
+  with pytest.raises(
+    TypeError, match=f'no field .{name}.; did you mean {remedy}'
+  ):
+    ppo.PPOConfig(**{name: 1})
 
 
 def test_a_wiring_of_unknown_parts_is_refused():
   config = SMALL.replace(
-    core='stacked_lstm', wiring=(('price',), ('velocity',))
+    core=STACKED.replace(wiring=(('price',), ('velocity',)))
   )
   with pytest.raises(
     ValueError, match=r"\['price'\] are not among them; choose .*prices"
@@ -233,10 +258,10 @@ def test_a_wiring_of_unknown_parts_is_refused():
 
 def test_two_levels_of_memory_see_all_of_the_input():
   with pytest.raises(ValueError, match=r'wiring .* must be empty for a two'):
-    rl2.RL2Config(core='stacked_lstm', wiring=WIRING)
+    rl2.RL2Config(core=WIRED)
 
 
 def test_long_memory_unrolls_two_episodes():
-  config = ppo.PPOConfig.long_memory(101, hidden_size=16)
-  assert (config.core, config.sequence_length) == ('lru', 202)
-  assert config.hidden_size == 16
+  config = ppo.PPOConfig.long_memory(101, batch_size=8)
+  assert config.sequence_length == 202 and config.batch_size == 8
+  assert config.core == cores.LRU(32, memory_length=1010)

@@ -11,9 +11,9 @@ import random_batches
 from ftwax.agents import a2c
 from ftwax.agents.actor_critic import tasks
 from ftwax.losses import pixel_control
-from ftwax.networks import embeddings
+from ftwax.networks import cores, embeddings, torsos
 
-SIZES = {'sequence_length': 4, 'batch_size': 2, 'hidden_size': 4}
+SIZES = {'sequence_length': 4, 'batch_size': 2, 'core': cores.LSTM(4)}
 LENGTH, CHANNELS, CELL = 11, 3, 4
 
 
@@ -28,11 +28,9 @@ def _image_spec(dtype, low, high):
 def test_images_in_any_range_count_as_bytes_do(dtype, low, high):
   images = np.random.default_rng(0).integers(0, 256, (5, 2, 24, 24, 3), 'uint8')
   scaled = (low + (high - low) * (images / 255.0)).astype(dtype)
-  config = a2c.A2CConfig(**SIZES)
+  task = tasks.PixelControl()
   found, expected = (
-    pixel_control.pseudo_rewards(
-      tasks.controlled_frames(config, jnp.asarray(frames), spec)[:, 0]
-    )
+    pixel_control.pseudo_rewards(task.frames(jnp.asarray(frames), spec)[:, 0])
     for frames, spec in (
       (scaled, _image_spec(dtype, low, high)),
       (images, _image_spec(np.uint8, 0, 255)),
@@ -52,22 +50,24 @@ def test_images_without_finite_bounds_stay_as_they_are():
 
 
 def test_a_nested_image_is_found_by_its_path():
-  config = a2c.A2CConfig(**SIZES, frame_entry='state/external')
+  task = tasks.PixelControl(entry='state/external')
   frames = jnp.zeros((5, 2, 24, 24, 3), jnp.uint8)
   observation = {'state': {'external': frames, 'internal': jnp.ones(3)}}
-  assert tasks.controlled_frames(config, observation) is frames
+  assert task.frames(observation) is frames
 
 
 def _signal_config(**options):
   return a2c.A2CConfig.paper(
-    **SIZES, use_pixel_control=True, entry_torsos={'': 'signal'}, **options
+    **SIZES,
+    tasks=(tasks.PixelControl(is_signal=True, **options),),
+    torso=torsos.Torso(entries={'': 'signal'}),
   )
 
 
 def test_cells_of_a_signal_are_moments_of_one_channel():
   rng = np.random.default_rng(0)
   signal = rng.normal(size=(5, 2, LENGTH, CHANNELS)).astype(np.float32)
-  frames = tasks.controlled_frames(_signal_config(), jnp.asarray(signal))
+  frames = _signal_config().tasks[0].frames(jnp.asarray(signal))
   found = pixel_control.pseudo_rewards(frames[:, 1], CELL)
   newest = signal[:, 1, LENGTH % CELL :]
   change = np.abs(np.diff(newest, axis=0)).reshape(4, -1, CELL, CHANNELS)
@@ -85,7 +85,7 @@ def test_an_agent_learns_to_control_a_signal():
   core = config.make_learner_core(network, spec)
   state = core.init(jax.random.PRNGKey(0))
   values = network.heads['pixel_control'](
-    state.params, jnp.ones((5, 2, config.hidden_size))
+    state.params, jnp.ones((5, 2, config.core.hidden_size))
   )
   num_actions = spec.actions.num_values
   assert values.shape == (5, 2, LENGTH // CELL, CHANNELS, num_actions)
@@ -115,7 +115,7 @@ def test_what_is_no_signal_is_refused(shape, options):
 def test_small_rewards_are_predicted_as_they_are_sampled(threshold, expected):
   spec = fakes.make_vector_spec()
   config = a2c.A2CConfig(
-    use_reward_prediction=True, reward_prediction_threshold=threshold, **SIZES
+    tasks=(tasks.RewardPrediction(threshold=threshold),), **SIZES
   )
   network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
@@ -134,5 +134,5 @@ def test_small_rewards_are_predicted_as_they_are_sampled(threshold, expected):
 
 @pytest.mark.parametrize('threshold', [-1.0, float('nan'), float('inf')])
 def test_a_threshold_of_rewards_is_a_size(threshold):
-  with pytest.raises(ValueError, match=r'reward_prediction_threshold \('):
-    a2c.A2CConfig(reward_prediction_threshold=threshold)
+  with pytest.raises(ValueError, match=r'threshold \(.*must be at least 0'):
+    tasks.RewardPrediction(threshold=threshold)

@@ -12,6 +12,7 @@ import ftwax
 from ftwax.agents import ppo
 from ftwax.cli import commands, evaluate_command, launch, past_runs
 from ftwax.environments import game_vectors
+from ftwax.networks import cores
 from ftwax.records import config_files, loggers
 
 
@@ -22,8 +23,7 @@ def _builds(name):
 
 MY_FILE = own_experiment.make_text(
   'impala',
-  "IMPALAConfig(core='feed_forward', hidden_size=4, batch_size=2,"
-  ' sequence_length=4)',
+  "IMPALAConfig(core='feed_forward', batch_size=2, sequence_length=4)",
   'max_num_actor_steps=200, num_environments=2',
 )
 
@@ -180,7 +180,7 @@ def test_a_run_is_evaluated(my_run, capsys):
 def test_a_run_that_began_in_python_is_evaluated(tmp_path, capsys):
   pytest.importorskip('gymnasium')
   experiment = ftwax.ExperimentConfig(
-    agent=ppo.PPOConfig(hidden_size=8, batch_size=8, sequence_length=8),
+    agent=ppo.PPOConfig(core=cores.LSTM(8), batch_size=8, sequence_length=8),
     environment='CartPole-v1',
     max_num_actor_steps=200,
     num_environments=2,

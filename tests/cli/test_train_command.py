@@ -6,12 +6,15 @@ import sys
 import own_experiment
 import pytest
 
+from ftwax.agents.actor_critic import tasks as tasks_lib
 from ftwax.cli import commands, launch, tasks
+from ftwax.networks import cores
+from ftwax.records import config_files
 from ftwax.runtime import prepare
 
 MY_FILE = own_experiment.make_text(
   'ppo',
-  'PPOConfig(batch_size=16, hidden_size=8)',
+  "PPOConfig(batch_size=16, core='lstm')",
   'max_num_actor_steps=5000, seed=3',
 )
 
@@ -68,7 +71,7 @@ def test_any_environment_is_trained_in(tmp_path, monkeypatch):
   assert options.max_num_actor_steps == 70
   experiment = launch.find('MountainCar-v0', ['--core=gru']).build()
   assert experiment.name == 'ppo_MountainCar-v0'
-  assert experiment.agent.core == 'gru'
+  assert experiment.agent.core == cores.GRU()
   (tmp_path / 'their_env.py').write_text(
     'import gymnasium\n\n\nclass Mine(gymnasium.Wrapper):\n'
     '  def __init__(self):\n'
@@ -146,7 +149,7 @@ def test_a_long_run_has_wide_internal_rewards(capsys):
 
 def test_flags_change_what_a_users_function_builds(capsys, my_file):
   _, text, _ = _train(
-    capsys, my_file, '--num_environments=2', '--set=agent.hidden_size=4',
+    capsys, my_file, '--num_environments=2', '--set=agent.core.hidden_size=4',
     '--print_config',
   )  # fmt: skip
   for line in (
@@ -163,8 +166,8 @@ def test_flags_change_what_a_users_function_builds(capsys, my_file):
 def test_a_config_is_printed_and_given_back(capsys, tmp_path):
   changed = [
     '--set=agent.batch_size=8',
-    '--set=agent.noise=factorised',
-    '--set=agent.vector_hidden_sizes=[32, 16]',
+    '--set=agent.heads.noise=factorised',
+    '--set=agent.torso.hidden_sizes=[32, 16]',
     '--set=agent.learning_rate=LogUniform(1e-4, 1e-2)',
     '--set=agent.discount=0.9',
     '--set=population.num_members=2',
@@ -192,14 +195,22 @@ def test_what_an_experiment_computes_follows_the_changes(capsys):
     capsys, 'ppo_cartpole', '--print_config', '--set=agent.batch_size=16',
     '--set=max_num_actor_steps=51200',
   )  # fmt: skip
-  assert 'learning_rate_decay_steps = 100.0\n' in text
+  assert 'steps = 100.0\n' in text
 
 
 def test_tasks_and_networks_follow_the_changes():
-  arguments = ['--set=agent.use_value_replay=true', '--set=agent.core=gru']
+  arguments = ['--set=agent.tasks=["value_replay"]', '--set=agent.core=gru']
   experiment = launch.find('catch', arguments).build()
-  assert experiment.agent.core == 'gru'
-  assert len(experiment.agent.make_tasks()) == 1
+  assert experiment.agent.core == cores.GRU()
+  assert experiment.agent.tasks == (tasks_lib.ValueReplay(),)
+  sized = ['--set=agent.core=gru', '--set=agent.core.hidden_size=32']
+  for arguments in (sized, sized[::-1]):
+    assert launch.find('catch', arguments).build().agent.core == cores.GRU(32)
+  change = config_files.parse('agent.tasks.value_replay.cost=0.3')
+  changed = launch.change(experiment, change)
+  assert changed.agent.tasks == (tasks_lib.ValueReplay(cost=0.3),)
+  with pytest.raises(ValueError, match=r"replay is not among \['value_replay"):
+    launch.change(experiment, config_files.parse('agent.tasks.replay.cost=1'))
   assert experiment.seed == 0
 
 

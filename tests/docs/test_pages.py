@@ -37,7 +37,7 @@ _LONG = {
 }
 
 # Pages of acme and Reverb say so below their titles.
-_NEEDS_PYTHON_310 = re.compile('^# .*\n\nNeeds Python 3.10')
+_NEEDS_PYTHON_310 = re.compile('^# .*\n\nNeeds Python 3.10', re.M)
 
 # What makes a page short. Tests have several CPU devices already.
 _SHORTER = (
@@ -76,7 +76,7 @@ _HOLDS = {
 
 
 def _marks(page):
-  if _NEEDS_PYTHON_310.match(page.read_text('utf-8')):
+  if _NEEDS_PYTHON_310.search(page.read_text('utf-8')):
     return [pytest.mark.python_310]
   return []
 

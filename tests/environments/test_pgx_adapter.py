@@ -1,10 +1,10 @@
 """Games in which players take turns: pgx's interface, by a fake and by pgx."""
 
-import importlib
 import json
 import pathlib
 from typing import NamedTuple
 
+import game_trees
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -166,18 +166,17 @@ def test_games_of_pgx_play(name, rewards, key):
   ('name', 'in_open_spiel'),
   [('kuhn_poker', 'kuhn_poker'), ('leduc_holdem', 'leduc_poker')],
 )
-def test_exact_values_are_those_of_open_spiel(name, in_open_spiel, monkeypatch):
+def test_exact_values_are_those_of_open_spiel(name, in_open_spiel):
   pytest.importorskip('pgx', reason='the extra envs is not there')
-  root = pathlib.Path(__file__).parents[2]
-  monkeypatch.syspath_prepend(str(root / 'benchmarks'))
-  trees = importlib.import_module('game_trees')
   # Made by record_open_spiel.py.
-  path = root / 'tests' / 'population' / 'open_spiel.json'
+  path = pathlib.Path(__file__).parents[1] / 'population' / 'open_spiel.json'
   records = json.loads(path.read_text())['exploitability_of_uniform']
-  game, copies = pgx_adapter.make(name), trees.COPIES[name]
-  value = trees.value(game, copies, trees.uniform())
+  game, copies = pgx_adapter.make(name), game_trees.COPIES[name]
+  value = game_trees.value(game, copies, game_trees.uniform())
   np.testing.assert_allclose(value, records[in_open_spiel], rtol=1e-6)
-  equal = trees.value(game, copies, trees.uniform(), trees.uniform())
+  equal = game_trees.value(
+    game, copies, game_trees.uniform(), game_trees.uniform()
+  )
   np.testing.assert_allclose(equal, 0.0, atol=1e-9)
 
 

@@ -9,9 +9,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def command(arguments, run_dir):
   script, *options = arguments
+  # `experiments` is a link into the package, so no path leads out of it.
+  folder = ROOT if '/' in script else ROOT / 'experiments'
   return [
     sys.executable,
-    str(ROOT / 'experiments' / script),
+    str(folder / script),
     f'--run_dir={run_dir}',
     *options,
   ]

@@ -88,7 +88,7 @@ def test_the_main_job_runs_with_replay_servers(tmp_path, kind):
 @pytest.mark.slow
 def test_population_based_training_is_compared_with_random_search(tmp_path):
   result = commands.run(
-    ['../research/pbt_catch.py', '--seed=3', '--max_num_actor_steps=40000'],
+    ['research/pbt_catch.py', '--seed=3', '--max_num_actor_steps=40000'],
     tmp_path,
   )
   assert result.returncode == 0, result.stderr
@@ -130,4 +130,4 @@ def test_the_main_job_has_games_for_memories():
 def test_updates_of_the_main_job_take_rollouts_of_all_seats(flags, batch_size):
   experiment = launch.find('capture_the_flag', flags).build()
   assert experiment.agent.batch_size == batch_size
-  assert experiment.agent.max_queue_size == 2 * batch_size
+  assert experiment.agent.queue.max_size == 2 * batch_size

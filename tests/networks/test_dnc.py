@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, noise, recurrent_cores
+from ftwax.networks import cores, noise, recurrence, recurrent_cores
 from ftwax.networks.dnc import (
   access,
   controllers,
@@ -38,7 +38,7 @@ OPTIONS = {
 def make_config(name, **kwargs):
   linkage = name if name in interfaces.LINKAGES else 'exact'
   sizes = {'num_slots': 6, 'word_size': 5, 'num_reads': 2, 'linkage': linkage}
-  return interfaces.MemoryConfig(**{**sizes, **OPTIONS[name], **kwargs})
+  return cores.Memory(**{**sizes, **OPTIONS[name], **kwargs})
 
 
 def make_functions(config, make_controller=None):
@@ -158,7 +158,7 @@ def make_sequence(num_steps=9):
 
 @pytest.mark.parametrize('name', OPTIONS)
 def test_unroll_equals_steps_with_resets(name, key):
-  config = core.DNCConfig(make_config(name), hidden_size=8, output_size=7)
+  config = cores.DNC(8, memory=make_config(name), output_size=7)
   transformed = make_functions(config)
   inputs, start = make_sequence()
   params = jax.jit(transformed.init)(key, inputs[0])
@@ -170,7 +170,7 @@ def test_unroll_equals_steps_with_resets(name, key):
   )
   state = warm
   for t in range(len(inputs)):
-    state = cores.reset_state(start[t], state)
+    state = recurrence.reset_state(start[t], state)
     output, state = apply(params, None, inputs[t], state)
     assert_close(output, jax.tree.map(lambda leaf, t=t: leaf[t], outputs))
   assert_close(state, last)
@@ -198,7 +198,7 @@ def make_loss(config, key, num_steps):
 def test_recomputing_gradient_equals_autodiff_of_the_plain_form(num_steps, key):
   gradients = []
   for name in ('plain', 'exact'):
-    config = core.DNCConfig(make_config(name), hidden_size=8, output_size=7)
+    config = cores.DNC(8, memory=make_config(name), output_size=7)
     loss, args = make_loss(config, key, num_steps)
     gradients.append(jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(*args))
   expected, found = gradients
@@ -215,7 +215,7 @@ def test_recomputing_gradient_equals_autodiff_of_the_plain_form(num_steps, key):
 @pytest.mark.parametrize('name', ['sparse', 'all options'])
 def test_recomputing_changes_no_gradient(name, key):
   """Against the same steps without any recomputation or deferred weights."""
-  config = core.DNCConfig(make_config(name), hidden_size=8, output_size=7)
+  config = cores.DNC(8, memory=make_config(name), output_size=7)
   transformed = make_functions(config)
   inputs, start = make_sequence(4)
   start = jnp.zeros_like(start)
@@ -244,7 +244,7 @@ def test_recomputing_changes_no_gradient(name, key):
 
 def test_gradient_of_parameters_equals_finite_differences(key):
   memory = make_config('exact', usage_gradient=True)
-  config = core.DNCConfig(memory, hidden_size=8, output_size=7)
+  config = cores.DNC(8, memory=memory, output_size=7)
   loss, (params, inputs, state) = make_loss(config, key, 5)
   flat, unflatten = jax.flatten_util.ravel_pytree(params)
   value = jax.jit(lambda flat: loss(unflatten(flat), inputs, state))
@@ -260,7 +260,7 @@ def test_gradient_of_parameters_equals_finite_differences(key):
 
 @pytest.mark.parametrize('name', ['sparse', 'none', 'all options'])
 def test_all_is_finite_over_ten_thousand_random_steps(name, key):
-  config = core.DNCConfig(make_config(name), hidden_size=4, output_size=None)
+  config = cores.DNC(4, memory=make_config(name), output_size=None)
   transformed = make_functions(config)
   num_steps = 10_000
   inputs = 3 * jax.random.normal(key, (num_steps, 1, NUM_INPUTS))
@@ -287,7 +287,7 @@ def test_all_is_finite_over_ten_thousand_random_steps(name, key):
 
 
 def test_any_core_may_be_the_controller(key):
-  config = core.DNCConfig(make_config('exact'), hidden_size=8)
+  config = cores.DNC(8, memory=make_config('exact'))
   transformed = make_functions(
     config, lambda: controllers.CoreController(recurrent_cores.GRU(8))
   )
@@ -302,7 +302,7 @@ def test_any_core_may_be_the_controller(key):
 
 def test_controller_that_does_not_fit_the_memory(key):
   transformed = make_functions(
-    core.DNCConfig(make_config('none'), hidden_size=8),
+    cores.DNC(8, memory=make_config('none')),
     lambda: controllers.CoreController(recurrent_cores.GRU(9)),
   )
   with pytest.raises(ValueError, match=r'hidden_size \(8\) .* output \(9\)'):
@@ -312,7 +312,7 @@ def test_controller_that_does_not_fit_the_memory(key):
 @pytest.mark.parametrize('name', ['exact', 'sparse'])
 def test_zero_state_can_be_donated(name):
   """No two of its leaves share their memory."""
-  transformed = make_functions(core.DNCConfig(make_config(name), hidden_size=8))
+  transformed = make_functions(cores.DNC(8, memory=make_config(name)))
   initial_state = transformed.apply[2]
   state = initial_state({}, None, BATCH)
   pointers = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state)]
@@ -320,8 +320,8 @@ def test_zero_state_can_be_donated(name):
 
 
 def test_clipping_bounds_features(key):
-  config = core.DNCConfig(
-    make_config('none'), hidden_size=8, output_size=7, clip_value=0.1
+  config = cores.DNC(
+    8, memory=make_config('none'), output_size=7, clip_value=0.1
   )
   transformed = make_functions(config)
   inputs, _ = make_sequence()
@@ -334,8 +334,8 @@ def test_clipping_bounds_features(key):
 
 
 def test_bypass_dropout_is_that_of_the_seeds(key):
-  config = core.DNCConfig(
-    make_config('none'), hidden_size=8, output_size=None, bypass_dropout=0.5
+  config = cores.DNC(
+    8, memory=make_config('none'), output_size=None, bypass_dropout=0.5
   )
   transformed = make_functions(config)
   inputs, start = make_sequence()
@@ -358,7 +358,7 @@ def test_bypass_dropout_is_that_of_the_seeds(key):
 
 def test_usage_gradient_is_a_switch(key):
   def gradient(**options):
-    config = core.DNCConfig(make_config('exact', **options), hidden_size=8)
+    config = cores.DNC(8, memory=make_config('exact', **options))
     loss, args = make_loss(config, key, 6)
     return jax.tree.leaves(jax.jit(jax.grad(loss))(*args))
 
@@ -371,11 +371,11 @@ def test_usage_gradient_is_a_switch(key):
 @pytest.mark.parametrize(
   ('kwargs', 'message'),
   [
-    ({'num_slots': 0}, r'num_slots \(0\) of a memory must be an integer of'),
-    ({'num_reads': 0}, r'num_reads \(0\) of a memory must be'),
-    ({'num_writes': 0}, r'num_writes \(0\) of a memory must be'),
-    ({'word_size': 2.5}, r'word_size \(2.5\) of a memory must be an integer'),
-    ({'linkage': 'dense'}, r"linkage \('dense'\) must be one of exact, sparse"),
+    ({'num_slots': 0}, r'num_slots \(0\) of Memory must be at least 1'),
+    ({'num_reads': 0}, r'num_reads \(0\) of Memory must be'),
+    ({'num_writes': 0}, r'num_writes \(0\) of Memory must be'),
+    ({'word_size': 2.5}, r'word_size \(2.5\) of Memory must be an integer'),
+    ({'linkage': 'dense'}, r"linkage \('dense'\) of Memory must be one of"),
     (
       {'linkage': 'sparse', 'num_slots': 4},
       r'num_links \(8\) must be at most num_slots \(4\)',
@@ -388,18 +388,4 @@ def test_usage_gradient_is_a_switch(key):
 )
 def test_bad_memories(kwargs, message):
   with pytest.raises(ValueError, match=message):
-    interfaces.MemoryConfig(**kwargs)
-
-
-@pytest.mark.parametrize(
-  ('kwargs', 'message'),
-  [
-    ({'hidden_size': 0}, r'hidden_size \(0\) of a DNC must be at least one'),
-    ({'output_size': 0}, r'output_size \(0\) of a DNC must be at least one'),
-    ({'clip_value': 0.0}, r'clip_value \(0.0\) of a DNC must be above zero'),
-    ({'bypass_dropout': 1.0}, r'bypass_dropout \(1.0\) must be at least zero'),
-  ],
-)
-def test_bad_cores(kwargs, message):
-  with pytest.raises(ValueError, match=message):
-    core.DNCConfig(**kwargs)
+    cores.Memory(**kwargs)

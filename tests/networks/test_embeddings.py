@@ -8,11 +8,11 @@ import pytest
 from dm_env import specs
 
 from ftwax import encodings, trees, types
-from ftwax.networks import embeddings, torsos
+from ftwax.networks import embeddings, entry_torsos
 
 
 def _flatten():
-  return torsos.MLPTorso(())
+  return entry_torsos.MLPTorso(())
 
 
 def _apply(make_embedding, *inputs):
@@ -324,7 +324,9 @@ def test_stacks_and_leading_channels_are_pictures_of_more_channels(
   ],
 )
 def test_too_many_codes_are_refused_with_the_choice(spec, size):
-  with pytest.raises(ValueError, match=f"{size}; set entry_encodings={{'map'"):
+  with pytest.raises(
+    ValueError, match=rf"{size}; set torso=torsos.Torso.encodings=.'map'"
+  ):
     _embed({'map': spec}, {'map': np.zeros((1, *spec.shape), spec.dtype)})
   embeddings_of_choice = hk.transform(
     lambda codes: embeddings.ObservationEmbedding(

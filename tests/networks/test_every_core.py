@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax import networks
-from ftwax.networks import cores, named_cores, rl2_core, rpth_level
+from ftwax.networks import cores, recurrence, recurrent_cores, rl2_core
 
 T, B, NUM_INPUTS, SIZE = 6, 3, 5, 8
-MEMORY = networks.MemoryConfig(num_slots=4, word_size=3, num_reads=1)
+MEMORY = cores.Memory(num_slots=4, word_size=3, num_reads=1)
+# A window shorter than the unroll, so that steps fall out of it.
+GTRXL = cores.GTrXL(SIZE, num_heads=2, window=3)
 
 
 class Hyperparameters(NamedTuple):
@@ -21,34 +22,23 @@ class Hyperparameters(NamedTuple):
   fast_to_slow_gradient_scale: float = 1.0
 
 
-def named(name, **options):
-  # A window shorter than the unroll, so that steps fall out of it.
-  options = named_cores.CoreOptions(**{'num_heads': 2, 'window': 3, **options})
-  return named_cores.prepare(name, SIZE, options)
-
-
-def rpth(core, memory=None):
-  level_options = rpth_level.LevelOptions(core=core, num_heads=2, window=3)
-  config = networks.RPTHConfig((SIZE, SIZE), 4, memory, level_options)
-  return lambda: networks.RPTH(config)
-
+PLAIN = ('lstm', 'gru', 'lru', 'min_gru', 'gtrxl', 'feed_forward')
 
 CORES = {
-  **{name: named(name) for name in named_cores.NAMES},
-  'lru of two layers': named('lru', num_layers=2),
-  'gtrxl of two layers': named('gtrxl', num_layers=2),
-  'lstm of a length': named('lstm', memory_length=20),
-  'stacked_lstm': lambda: networks.StackedLSTM(
-    networks.StackedLSTMConfig((4, 5))
-  ),
-  'layer_norm': lambda: networks.LayerNormLSTM(networks.LayerNormLSTMConfig(5)),
-  'skip_connection': lambda: networks.SkipConnection(networks.GRU(5)),
-  'rl2': lambda: rl2_core.RL2Core(named('lru')(), named('gru')()),
-  'dnc': lambda: networks.DNC(networks.DNCConfig(MEMORY, 6, 5)),
-  'rpth': rpth('lstm'),
-  'rpth_dnc': rpth('lstm', MEMORY),
-  'rpth of lru': rpth('lru'),
-  'rpth_dnc of gru': rpth('gru', MEMORY),
+  **{name: cores.NAMED[name].with_size(SIZE) for name in PLAIN},
+  'gtrxl': GTRXL,
+  'lru of two layers': cores.LRU(SIZE, num_layers=2),
+  'gtrxl of two layers': GTRXL.replace(num_layers=2),
+  'lstm of a length': cores.LSTM(SIZE, memory_length=20),
+  'stacked_lstm': cores.StackedLSTM((4, 5)),
+  'layer_norm': cores.LSTM(5, layer_norm=True),
+  'skip_connection': lambda: recurrence.SkipConnection(recurrent_cores.GRU(5)),
+  'rl2': lambda: rl2_core.RL2Core(cores.LRU(SIZE)(), cores.GRU(SIZE)()),
+  'dnc': cores.DNC(6, memory=MEMORY, output_size=5),
+  'rpth': cores.RPTH(SIZE, latent_size=4),
+  'rpth_dnc': cores.RPTH(SIZE, latent_size=4, memory=MEMORY),
+  'rpth of lru': cores.RPTH(cores.LRU(SIZE), latent_size=4),
+  'rpth_dnc of gru': cores.RPTH(cores.GRU(SIZE), latent_size=4, memory=MEMORY),
 }
 
 
@@ -95,9 +85,9 @@ def make_case(name):
     def unroll_by_steps(inputs, start, state):
       features = []
       for input_t, start_t in zip(inputs, start, strict=True):
-        output, state = step(input_t, cores.reset_state(start_t, state))
+        output, state = step(input_t, recurrence.reset_state(start_t, state))
         features.append(output.features)
-      return cores.CoreOutput(jnp.stack(features), {}), state
+      return recurrence.CoreOutput(jnp.stack(features), {}), state
 
     def init(inputs):
       return step(inputs, core.initial_state(B))
@@ -239,7 +229,7 @@ def test_what_is_remembered_is_in_the_episode(name):
   np.testing.assert_array_equal(reaches, expected)
 
 
-@pytest.mark.parametrize('name', named_cores.NAMES)
+@pytest.mark.parametrize('name', PLAIN)
 def test_members_of_a_population_each_have_their_own(name):
   case, inputs = make_case(name), make_inputs(0)
   others = jax.tree.map(lambda x: 0.5 * x, case.params)
@@ -252,21 +242,43 @@ def test_members_of_a_population_each_have_their_own(name):
 
 
 @pytest.mark.parametrize(
-  ('name', 'options', 'message'),
+  ('make', 'options', 'message'),
   [
-    ('lru', {'num_layers': 0}, r'num_layers \(0\) of a linear core must be'),
-    ('min_gru', {'memory_length': 0}, r'memory_length \(0\) of a linear core'),
-    ('lru', {'memory_length': np.nan}, r'memory_length \(nan\) of a linear'),
-    ('lstm', {'memory_length': 1}, r'memory_length \(1\) of an LSTM must be'),
-    ('gtrxl', {'window': 0}, r'window \(0\) of a gated transformer must be'),
-    ('gtrxl', {'num_heads': 3}, r'must be a multiple of twice num_heads \(3\)'),
+    (
+      cores.LRU,
+      {'num_layers': 0},
+      r'num_layers \(0\) of LRU must be at least 1',
+    ),
+    (cores.MinGRU, {'memory_length': 0}, r'memory_length \(0\) of MinGRU must'),
+    (
+      cores.LRU,
+      {'memory_length': np.nan},
+      r'memory_length \(nan\) of LRU must',
+    ),
+    (cores.LSTM, {'memory_length': 1}, r'memory_length \(1\) of LSTM must be'),
+    (cores.GTrXL, {'window': 0}, r'window \(0\) of GTrXL must be at least 1'),
+    (cores.GTrXL, {'num_heads': 3}, r'must be a multiple of twice num_heads'),
+    (
+      cores.LRU,
+      {'hidden_size': 7},
+      r'hidden_size \(7\) of an LRU must',
+    ),
+    (
+      cores.RPTH,
+      {'num_levels': 1},
+      r'num_levels \(1\) of RPTH must',
+    ),
+    (cores.RPTH, {'latent_size': 0}, r'latent_size \(0\) of RPTH must be at'),
+    (cores.RPTH, {'init_scale': -1.0}, r'init_scale \(-1.0\) .* choose 0.1'),
+    (cores.RPTH, {'min_scale': 0.0}, r'min_scale \(0.0\) .* choose 1e-06'),
+    (cores.RPTH, {'noise_scale': -1.0}, r'noise_scale \(-1.0\) .* at least 0'),
+    (cores.RPTH, {'clip_value': -1.0}, r'clip_value \(-1.0\) .* above 0'),
+    (cores.DNC, {'hidden_size': 0}, r'hidden_size \(0\) of DNC must be at'),
+    (cores.DNC, {'output_size': 0}, r'output_size \(0\) of DNC must be at'),
+    (cores.DNC, {'bypass_dropout': 1.0}, r'bypass_dropout \(1.0\) .* below 1'),
+    (cores.LSTM, {'layer_norm': True, 'dropout': 1.0}, r'dropout .* below 1'),
   ],
 )
-def test_bad_options(name, options, message):
+def test_bad_options(make, options, message):
   with pytest.raises(ValueError, match=message):
-    named(name, **options)
-
-
-def test_an_lru_needs_an_even_size():
-  with pytest.raises(ValueError, match=r'hidden_size \(7\) of an LRU must be'):
-    networks.LinearCoreConfig(hidden_size=7)
+    make(**options)

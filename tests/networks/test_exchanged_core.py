@@ -11,7 +11,7 @@ import pytest
 from dm_env import specs
 
 from ftwax import types
-from ftwax.networks import cores, noise, recurrent
+from ftwax.networks import noise, recurrence, recurrent
 
 T, B, HIDDEN = 6, 3, 4
 
@@ -60,13 +60,13 @@ class _ScaledSum(hk.Module):
     if drawn is None:
       drawn = jnp.zeros_like(state)
     state = state + hyperparameters.scale * x + 0.1 * drawn
-    return cores.CoreOutput(state, {'noise': drawn}), state
+    return recurrence.CoreOutput(state, {'noise': drawn}), state
 
   def unroll(self, inputs, start, state, hyperparameters):
     def step(inputs, state):
       return self(inputs, state, hyperparameters)
 
-    return cores.unroll_step(step, inputs, start, state)
+    return recurrence.unroll_step(step, inputs, start, state)
 
 
 def _scaled_network():

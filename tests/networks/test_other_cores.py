@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from ftwax.networks import (
-  cores,
   layer_norm_lstm,
   noise,
+  recurrence,
   recurrent_cores,
   stacked_lstm,
 )
@@ -19,9 +19,7 @@ NAV = stacked_lstm.StackedLSTMConfig(
 )
 CORES = {
   'nav a3c': lambda: stacked_lstm.StackedLSTM(NAV),
-  'layer norm': lambda: layer_norm_lstm.LayerNormLSTM(
-    layer_norm_lstm.LayerNormLSTMConfig(hidden_size=5)
-  ),
+  'layer norm': lambda: layer_norm_lstm.LayerNormLSTM(5),
 }
 
 
@@ -121,8 +119,7 @@ def test_layer_norm_lstm_is_that_of_the_paper(key):
 
 
 def test_dropout_is_that_of_the_seeds(key):
-  config = layer_norm_lstm.LayerNormLSTMConfig(hidden_size=64, dropout=0.5)
-  transformed = make_functions(lambda: layer_norm_lstm.LayerNormLSTM(config))
+  transformed = make_functions(lambda: layer_norm_lstm.LayerNormLSTM(64, 0.5))
   inputs, start = make_sequence(1)
   params = transformed.init(key, inputs[0])
   apply, unroll, initial_state = transformed.apply
@@ -160,16 +157,6 @@ def test_dropout_is_that_of_the_seeds(key):
       {'input_sizes': (3,), 'wiring': ((0,), (1,))},
       r'must name parts from 0 to 0, the parts of input_sizes \(\(3,\)\)',
     ),
-    (
-      layer_norm_lstm.LayerNormLSTMConfig,
-      {'hidden_size': 0},
-      r'hidden_size \(0\) of a layer-normalized LSTM must be at least one',
-    ),
-    (
-      layer_norm_lstm.LayerNormLSTMConfig,
-      {'dropout': 1.0},
-      r'dropout \(1.0\) must be at least zero and below one',
-    ),
   ],
 )
 def test_bad_configs(make, kwargs, message):
@@ -189,7 +176,7 @@ def test_a_skip_connection_puts_inputs_beside_the_features(key):
   outputs = {}
   for name, make in (
     ('plain', lambda: recurrent_cores.GRU(5)),
-    ('skip', lambda: cores.SkipConnection(recurrent_cores.GRU(5))),
+    ('skip', lambda: recurrence.SkipConnection(recurrent_cores.GRU(5))),
   ):
     transformed = make_functions(make)
     params = transformed.init(key, inputs[0])

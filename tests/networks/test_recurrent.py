@@ -10,12 +10,12 @@ from dm_env import specs
 
 from ftwax import distributions, types
 from ftwax.networks import (
-  cores,
   embeddings,
+  entry_torsos,
   heads,
+  recurrence,
   recurrent,
   recurrent_cores,
-  torsos,
 )
 
 T, B, HIDDEN = 6, 3, 4
@@ -109,7 +109,7 @@ def _step_by_step(network, params, hyperparameters, key, inputs, start, state):
   outputs = []
   for t in range(T):
     inputs_t = jax.tree.map(lambda x, t=t: x[t], inputs)
-    state = cores.reset_state(start[t], state)
+    state = recurrence.reset_state(start[t], state)
     output, state = apply(params, hyperparameters, key, inputs_t, state)
     outputs.append(output)
   return jax.tree.map(lambda *x: jnp.stack(x), *outputs), state
@@ -154,7 +154,7 @@ def test_parts_are_put_together_as_told(key):
   network = recurrent.make_recurrent_network(
     spec,
     make_core=lambda: recurrent_cores.FeedForward(()),
-    make_torso=lambda: torsos.MLPTorso(()),
+    make_torso=lambda: entry_torsos.MLPTorso(()),
   )
   params = jax.tree.map(np.asarray, network.init(key))
   inputs = _random_inputs(spec, prefix=(B,))
@@ -177,7 +177,7 @@ def test_hidden_sizes_and_reward_transform(key):
   network = recurrent.make_recurrent_network(
     spec,
     make_core=lambda: recurrent_cores.FeedForward(()),
-    head_options=heads.HeadOptions((7,), (6, 5)),
+    head_options=heads.Heads((7,), (6, 5)),
     reward_transform=jnp.sign,
   )
   params = network.init(key)
@@ -323,7 +323,7 @@ def test_torso_may_be_given(key):
     spec,
     make_core=MAKE_CORE['lstm'],
     make_torso=lambda: embeddings.ObservationEmbedding(
-      observations, make_image_torso=torsos.ShallowTorso
+      observations, make_image_torso=entry_torsos.ShallowTorso
     ),
   )
   params = network.init(key)
@@ -365,7 +365,7 @@ def test_mask_that_does_not_fit_is_refused(mask, actions):
 def test_small_images_are_refused_when_the_network_is_made(key):
   spec = _environment_spec(specs.BoundedArray((20, 20, 3), np.uint8, 0, 255))
   network = recurrent.make_recurrent_network(
-    spec, make_core=MAKE_CORE['lstm'], make_torso=torsos.NatureTorso
+    spec, make_core=MAKE_CORE['lstm'], make_torso=entry_torsos.NatureTorso
   )
   with pytest.raises(ValueError, match='20x20.* must be at least 36x36'):
     network.init(key)

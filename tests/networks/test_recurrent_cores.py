@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, recurrent_cores
+from ftwax.networks import recurrence, recurrent_cores
 
 HIDDEN, INPUTS, T, B = 6, 5, 7, 3
 
@@ -27,10 +27,10 @@ def _make(name):
     def step_by_step(inputs, start, state, hyperparameters):
       features = []
       for input_t, start_t in zip(inputs, start, strict=True):
-        state = cores.reset_state(start_t, state)
+        state = recurrence.reset_state(start_t, state)
         output, state = core(input_t, state, hyperparameters)
         features.append(output.features)
-      return cores.CoreOutput(jnp.stack(features), {}), state
+      return recurrence.CoreOutput(jnp.stack(features), {}), state
 
     def init(inputs):
       core(inputs, core.initial_state(inputs.shape[0]), None)

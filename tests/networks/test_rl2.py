@@ -13,10 +13,10 @@ from ftwax import types
 from ftwax.environments import trials
 from ftwax.networks import (
   embeddings,
+  entry_torsos,
   recurrent,
   recurrent_cores,
   rl2_core,
-  torsos,
 )
 
 T, B = 7, 2
@@ -39,7 +39,7 @@ def network():
     make_torso=lambda: rl2_core.make_torso(
       SPEC.observations,
       lambda spec: embeddings.ObservationEmbedding(
-        spec, make_vector_torso=lambda: torsos.MLPTorso((4,))
+        spec, make_vector_torso=lambda: entry_torsos.MLPTorso((4,))
       ),
     ),
   )

@@ -7,18 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, noise, rpth, rpth_level
-from ftwax.networks.dnc import interfaces
+from ftwax.networks import cores, noise, recurrence, rpth
 
 pytestmark = pytest.mark.slow
 
 BATCH, NUM_INPUTS = 3, 4
 MEMORIES = {
   'lstm': None,
-  'exact': interfaces.MemoryConfig(5, 4, 2, linkage='exact'),
-  'plain': interfaces.MemoryConfig(5, 4, 2, linkage='plain'),
-  'sparse': interfaces.MemoryConfig(5, 4, 2, linkage='sparse', num_links=3),
-  'none': interfaces.MemoryConfig(5, 4, 2, linkage='none'),
+  'exact': cores.Memory(5, 4, 2, linkage='exact'),
+  'plain': cores.Memory(5, 4, 2, linkage='plain'),
+  'sparse': cores.Memory(5, 4, 2, linkage='sparse', num_links=3),
+  'none': cores.Memory(5, 4, 2, linkage='none'),
 }
 
 
@@ -35,7 +34,7 @@ def hyperparameters(period=3, gradient_scale=1.0):
 
 def make_functions(config):
   def make():
-    core = rpth.RPTH(config)
+    core = config()
 
     def init(inputs):
       state = core.initial_state(inputs.shape[0])
@@ -47,12 +46,8 @@ def make_functions(config):
 
 
 def make_config(name, num_levels=2, **kwargs):
-  return rpth.RPTHConfig(
-    hidden_sizes=(6,) * num_levels,
-    latent_size=5,
-    memory=MEMORIES[name],
-    **kwargs,
-  )
+  options = {'level': 6, 'memory': MEMORIES[name], **kwargs}
+  return cores.RPTH(latent_size=5, num_levels=num_levels, **options)
 
 
 def make_sequence(num_steps=9):
@@ -92,7 +87,7 @@ def test_unroll_equals_steps_with_resets(name, num_levels, key):
     outputs, last = jax.jit(unroll)(params, None, inputs, start, state, hps)
   assert not np.allclose(outputs.features, outputs.auxiliary['loc'][0])
   for t in range(len(inputs)):
-    state = cores.reset_state(start[t], state)
+    state = recurrence.reset_state(start[t], state)
     output, state = step(seeds[t], inputs[t], state, hps)
     assert_close(output, jax.tree.map(lambda leaf, t=t: leaf[t], outputs))
   assert_close(state, last)
@@ -101,9 +96,7 @@ def test_unroll_equals_steps_with_resets(name, num_levels, key):
 @pytest.mark.parametrize('forget_bias', [1.0, 3.0])
 def test_memories_fade_as_the_forget_bias_says(forget_bias, key):
   transformed = make_functions(
-    make_config(
-      'lstm', level_options=rpth_level.LevelOptions(forget_bias=forget_bias)
-    )
+    make_config('lstm', level=cores.LSTM(6, forget_bias=forget_bias))
   )
   inputs = jnp.zeros((BATCH, NUM_INPUTS))
   params = jax.tree.map(jnp.zeros_like, transformed.init(key, inputs))
@@ -254,11 +247,7 @@ def test_gradient_equals_autodiff_of_the_plain_form(key):
 
 @pytest.mark.parametrize('noise_scale', [1.0, 0.5, 0.0])
 def test_samples_are_of_the_posterior(noise_scale, key):
-  transformed = make_functions(
-    make_config(
-      'lstm', level_options=rpth_level.LevelOptions(noise_scale=noise_scale)
-    )
-  )
+  transformed = make_functions(make_config('lstm', noise_scale=noise_scale))
   inputs = jnp.zeros((1, NUM_INPUTS))
   params = jax.jit(transformed.init)(key, inputs)
   apply, _, initial_state = transformed.apply
@@ -296,40 +285,6 @@ def test_a_reset_row_forgets(key):
   assert np.all(gradient[:3, 1] == 0.0)
   assert np.all(np.max(np.abs(gradient[:3, [0, 2]]), -1) > 0.0)
   assert np.all(np.max(np.abs(gradient[3:, 1]), -1) > 0.0)
-
-
-@pytest.mark.parametrize(
-  ('kwargs', 'message'),
-  [
-    (
-      {'hidden_sizes': (8,)},
-      r'hidden_sizes \(\(8,\)\) of a temporal hierarchy',
-    ),
-    ({'hidden_sizes': (8, 0)}, r'must have at least two levels of at least'),
-    (
-      {'hidden_sizes': (8, 9), 'memory': MEMORIES['exact']},
-      r'hidden_sizes \(\(8, 9\)\) must be equal if levels share a memory',
-    ),
-    ({'latent_size': 0}, r'latent_size \(0\) of a temporal hierarchy must be'),
-  ],
-)
-def test_bad_configs(kwargs, message):
-  with pytest.raises(ValueError, match=message):
-    rpth.RPTHConfig(**kwargs)
-
-
-@pytest.mark.parametrize(
-  ('kwargs', 'message'),
-  [
-    ({'init_scale': -1.0}, r'init_scale \(-1.0\) .* the default is 0.1'),
-    ({'min_scale': 0.0}, r'min_scale \(0.0\) .* the default is 1e-06'),
-    ({'noise_scale': -1.0}, r'noise_scale \(-1.0\) .* must not be negative'),
-    ({'clip_value': -1.0}, r'clip_value \(-1.0\) .* must be above zero'),
-  ],
-)
-def test_bad_level_options(kwargs, message):
-  with pytest.raises(ValueError, match=message):
-    rpth_level.LevelOptions(**kwargs)
 
 
 @pytest.mark.parametrize(

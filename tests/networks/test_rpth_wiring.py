@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import rpth_oracle as oracle
 
-from ftwax.networks import noise, rpth
-from ftwax.networks.dnc import interfaces
+from ftwax.networks import cores, noise
 
 pytestmark = pytest.mark.slow
 
@@ -26,13 +25,12 @@ class Hyperparameters(NamedTuple):
 
 def make_functions(num_levels):
   def make():
-    core = rpth.RPTH(
-      rpth.RPTHConfig(
-        hidden_sizes=(HIDDEN,) * num_levels,
-        latent_size=LATENT,
-        memory=interfaces.MemoryConfig(SLOTS, WORD, READS),
-      )
-    )
+    core = cores.RPTH(
+      HIDDEN,
+      latent_size=LATENT,
+      num_levels=num_levels,
+      memory=cores.Memory(SLOTS, WORD, READS),
+    )()
 
     def init(inputs):
       state = core.initial_state(inputs.shape[0])

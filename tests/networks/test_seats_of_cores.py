@@ -11,11 +11,13 @@ import test_every_core
 
 from ftwax import types
 from ftwax.agents.actor_critic import acting
-from ftwax.environments import functional
-from ftwax.losses import policy_loss
+from ftwax.environments import functional, game_vectors
 from ftwax.networks import recurrent
+from ftwax.population import seating
 from ftwax.replay import gatherer, trajectories
 from ftwax.runtime.device import rollout
+from ftwax.runtime.local import acting as host_acting
+from ftwax.runtime.local import arena as arena_lib
 
 NUM_GAMES, LENGTH, NUM_ROLLOUTS = 2, 5, 6
 GAME = seat_games.make()
@@ -29,6 +31,9 @@ class Kept(gatherer.TrajectoryGatherer):
     self.records = []
 
   def close(self):
+    pass
+
+  def flush(self):
     pass
 
   def _write(self, record):
@@ -112,19 +117,43 @@ def _where(mask, leaf):
   return np.asarray(leaf)[np.asarray(mask, bool)]
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(
-      name, marks=pytest.mark.slow if name in test_every_core.LONG else ()
+def _act_on_host(network, variables):
+  """Returns trajectories of the local runtime."""
+  policy = acting.make_actor_core(network, GAME.spec)
+  places = seating.make_seating(GAME.teams, 1, NUM_GAMES)
+  arena = arena_lib.Arena(
+    game_vectors.make_games(lambda seed: GAME, range(NUM_GAMES), 'seats'),
+    places,
+  )
+  actors = host_acting.Actors(policy, arena)
+  actors.begin(
+    jax.random.PRNGKey(4), np.zeros((NUM_GAMES, seat_games.NUM_SEATS), int)
+  )
+  template = trajectories.make_template(
+    GAME.spec, network.initial_state(1), LENGTH
+  )
+  own = host_acting.put(
+    jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], variables)
+  )
+  made, counts = [], 0
+  for _ in range(NUM_ROLLOUTS):
+    num_rows = NUM_GAMES * seat_games.NUM_SEATS
+    into = host_acting.make_arrays(template, 1, num_rows)
+    steps = actors.rollout(own, into)
+    try:
+      while True:
+        next(steps)
+    except StopIteration as end:
+      counts += end.value.moved.sum(axis=0)[0]
+    squeezed = host_acting.map_rows(
+      lambda axis, leaf: np.squeeze(leaf, axis - 1), into
     )
-    for name in test_every_core.CORES
-    if name != 'rl2'  # It reads an entry of its own.
-  ],
-)
-def test_the_ratio_is_one_and_no_decision_is_lost(name):
-  network, variables = _make(name)
-  made, counts = _roll(network, variables)
+    made.append(squeezed)
+  return made, counts
+
+
+def _check(network, variables, made, counts):
+  """Compares the actor's outputs with the learner's, and counts decisions."""
   unroll = jax.jit(
     functools.partial(
       network.unroll, variables.params, variables.hyperparameters
@@ -140,7 +169,7 @@ def test_the_ratio_is_one_and_no_decision_is_lost(name):
       acting.is_first(timestep),
       trajectory.recurrent_state,
     )
-    mask = jax.vmap(policy_loss.make_mask, 1, 1)(timestep)
+    mask = np.asarray(timestep.step_type[:-1] != types.LAST)
     for own, other in (
       (output.logits[:-1], trajectory.logits),
       (output.value[:-1], trajectory.value[:-1]),
@@ -148,20 +177,51 @@ def test_the_ratio_is_one_and_no_decision_is_lost(name):
       np.testing.assert_allclose(
         _where(mask, own), _where(mask, other), rtol=1e-4, atol=1e-5
       )
-    num_learned += np.asarray(mask, int).sum(axis=0)
+    num_learned += mask.astype(int).sum(axis=0)
   # All but the last one, whose outcome a seat may still wait for.
   assert set((counts - num_learned).tolist()) <= {0, 1}
-  for own, other in zip(made, _gather(network, variables), strict=True):
-    mask = np.asarray(jax.vmap(policy_loss.make_mask, 1, 1)(own.timestep))
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param(
+      name, marks=pytest.mark.slow if name in test_every_core.LONG else ()
+    )
+    for name in test_every_core.CORES
+    if name != 'rl2'  # It reads an entry of its own.
+  ],
+)
+def test_the_ratio_is_one_and_no_decision_is_lost(name):
+  network, variables = _make(name)
+  on_device = _roll(network, variables)
+  on_host = _act_on_host(network, variables)
+  for made, counts in (on_device, on_host):
+    _check(network, variables, made, counts)
+  _compare(on_device[0], on_host[0], with_actions=False)
+
+
+def test_gatherers_write_the_same_trajectories():
+  network, variables = _make('lstm')
+  made, _ = _roll(network, variables)
+  _compare(made, _gather(network, variables), with_actions=True)
+
+
+def _compare(made, others, with_actions):
+  """Compares the trajectories of the same games."""
+  for own, other in zip(made, others, strict=True):
+    mask = np.asarray(own.timestep.step_type[:-1] != types.LAST)
     np.testing.assert_array_equal(
       own.timestep.step_type, other.timestep.step_type
     )
     for one, two in (
       (own.timestep.reward[1:], other.timestep.reward[1:]),
       (own.timestep.observation[:-1], other.timestep.observation[:-1]),
-      (own.previous_action[1:], other.previous_action[1:]),
     ):
       np.testing.assert_array_equal(_where(mask, one), _where(mask, two))
-    np.testing.assert_allclose(
-      _where(mask, own.logits), _where(mask, other.logits), rtol=1e-4, atol=1e-5
-    )
+    if with_actions:
+      one, two = own.previous_action[1:], other.previous_action[1:]
+      np.testing.assert_array_equal(_where(mask, one), _where(mask, two))
+      np.testing.assert_allclose(
+        _where(mask, own.logits), _where(mask, other.logits), 1e-4, 1e-5
+      )

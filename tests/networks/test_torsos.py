@@ -4,14 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import torsos
+from ftwax.networks import entry_torsos
 
 IMAGE_TORSOS = [
-  torsos.FTWTorso,
-  torsos.NatureTorso,
-  torsos.ShallowTorso,
-  torsos.A3CTorso,
-  torsos.DeepTorso,
+  entry_torsos.FTWTorso,
+  entry_torsos.NatureTorso,
+  entry_torsos.ShallowTorso,
+  entry_torsos.A3CTorso,
+  entry_torsos.DeepTorso,
 ]
 
 
@@ -98,11 +98,11 @@ def _deep_oracle(convs, linear, x):
 @pytest.mark.parametrize(
   ('make_torso', 'oracle', 'side'),
   [
-    (torsos.FTWTorso, _ftw_oracle, 18),
-    (torsos.NatureTorso, _nature_oracle, 44),
-    (torsos.ShallowTorso, _shallow_oracle, 29),
-    (torsos.A3CTorso, _a3c_oracle, 17),
-    (torsos.DeepTorso, _deep_oracle, 11),
+    (entry_torsos.FTWTorso, _ftw_oracle, 18),
+    (entry_torsos.NatureTorso, _nature_oracle, 44),
+    (entry_torsos.ShallowTorso, _shallow_oracle, 29),
+    (entry_torsos.A3CTorso, _a3c_oracle, 17),
+    (entry_torsos.DeepTorso, _deep_oracle, 11),
   ],
 )
 def test_torso_agrees_with_oracle(key, make_torso, oracle, side):
@@ -129,11 +129,11 @@ def test_torso_agrees_with_oracle(key, make_torso, oracle, side):
 @pytest.mark.parametrize(
   ('make_torso', 'side', 'num_flat', 'num_features'),
   [
-    (torsos.FTWTorso, 84, 11 * 11 * 64, 256),
-    (torsos.NatureTorso, 84, 7 * 7 * 64, 512),
-    (torsos.ShallowTorso, 84, 9 * 9 * 32, 256),
-    (torsos.A3CTorso, 42, None, 3 * 3 * 32),
-    (torsos.DeepTorso, 84, 11 * 11 * 32, 256),
+    (entry_torsos.FTWTorso, 84, 11 * 11 * 64, 256),
+    (entry_torsos.NatureTorso, 84, 7 * 7 * 64, 512),
+    (entry_torsos.ShallowTorso, 84, 9 * 9 * 32, 256),
+    (entry_torsos.A3CTorso, 42, None, 3 * 3 * 32),
+    (entry_torsos.DeepTorso, 84, 11 * 11 * 32, 256),
   ],
 )
 def test_published_sizes(key, make_torso, side, num_flat, num_features):
@@ -149,7 +149,7 @@ def test_published_sizes(key, make_torso, side, num_flat, num_features):
   )
 
 
-@pytest.mark.parametrize('make_torso', [*IMAGE_TORSOS, torsos.MLPTorso])
+@pytest.mark.parametrize('make_torso', [*IMAGE_TORSOS, entry_torsos.MLPTorso])
 def test_bytes_are_scaled_once_and_floats_never(key, make_torso):
   frames = np.random.RandomState(0).randint(0, 256, (2, 36, 36, 1), np.uint8)
   torso = _transform(make_torso)
@@ -175,7 +175,7 @@ def test_frames_without_channels_get_one(key, make_torso):
 
 def test_mlp_torso_flattens_and_applies_relu_after_each_layer(key):
   x = np.random.RandomState(0).randn(3, 2, 2).astype(np.float32)
-  torso = _transform(lambda: torsos.MLPTorso((5, 4)))
+  torso = _transform(lambda: entry_torsos.MLPTorso((5, 4)))
   params = jax.tree.map(np.asarray, torso.init(key, x))
   hidden = _relu(_linear(params['mlp_torso/linear'], x))
   expected = _relu(_linear(params['mlp_torso/linear_1'], hidden))
@@ -192,7 +192,7 @@ def test_mlp_torso_flattens_and_applies_relu_after_each_layer(key):
   ],
 )
 def test_mlp_torso_without_layers_only_flattens(key, observation, expected):
-  torso = _transform(lambda: torsos.MLPTorso(()))
+  torso = _transform(lambda: entry_torsos.MLPTorso(()))
   features = torso.apply(torso.init(key, observation), observation)
   assert features.dtype == jnp.float32
   np.testing.assert_allclose(features, expected, rtol=1e-6)
@@ -209,11 +209,11 @@ def test_small_frames_are_refused(key, make_torso):
 @pytest.mark.parametrize(
   ('make_torso', 'side'),
   [
-    (torsos.FTWTorso, 8),
-    (torsos.NatureTorso, 36),
-    (torsos.ShallowTorso, 20),
-    (torsos.A3CTorso, 16),
-    (torsos.DeepTorso, 8),
+    (entry_torsos.FTWTorso, 8),
+    (entry_torsos.NatureTorso, 36),
+    (entry_torsos.ShallowTorso, 20),
+    (entry_torsos.A3CTorso, 16),
+    (entry_torsos.DeepTorso, 8),
   ],
 )
 def test_smallest_frames(key, make_torso, side):
@@ -228,12 +228,12 @@ def test_smallest_frames(key, make_torso, side):
 
 @pytest.mark.parametrize('shape', [(1, 84), (1, 84, 84, 3, 2)])
 def test_frames_of_wrong_rank_are_refused(key, shape):
-  torso = _transform(torsos.FTWTorso)
+  torso = _transform(entry_torsos.FTWTorso)
   with pytest.raises(ValueError, match=r'must be \[H, W, C\] or \[H, W\]'):
     torso.init(key, jnp.zeros(shape))
 
 
 def test_a_dict_is_refused(key):
-  torso = _transform(torsos.MLPTorso)
+  torso = _transform(entry_torsos.MLPTorso)
   with pytest.raises(TypeError, match='one array.*ObservationEmbedding'):
     torso.init(key, {'position': jnp.zeros((1, 2))})

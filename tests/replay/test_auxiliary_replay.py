@@ -12,6 +12,7 @@ import pytest
 from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting
+from ftwax.networks import cores, torsos
 from ftwax.replay import auxiliary_replay, replay_options, trajectories
 from ftwax.replay.functional import segment_tree
 
@@ -28,7 +29,9 @@ BOTH = replay_options.ReplayOptions(
 
 @functools.cache
 def _make(options, threshold=0.0):
-  config = impala.IMPALAConfig(hidden_size=4, vector_hidden_sizes=(4,))
+  config = impala.IMPALAConfig(
+    core=cores.LSTM(4), torso=torsos.Torso(hidden_sizes=(4,))
+  )
   actor = acting.make_actor_core(config.make_network(SPEC), SPEC)
   state = actor.init(jax.random.PRNGKey(0), 1).recurrent_state
   made = auxiliary_replay.make_auxiliary_replay(

@@ -64,14 +64,14 @@ def test_rows_are_kept_unless_they_were_not_tried(paper, monkeypatch, tmp_path):
   paper.main(options)
   assert len(calls) == 2
   page = (tmp_path / 'paper.md').read_text('utf-8')
-  assert '| Agents win | 0.60 | holds | 0 | abc1234 | `--rows=claim` |' in page
-  assert 'claims 1 hold, 0 do not' in page
+  assert '| Agents win | 0.60 | holds |' in page
+  assert 'game: 1 hold, 0 do not' in page.replace('\n', ' ')
 
 
 def test_signs_that_priors_give_are_no_finding(paper):
   row = paper.internal_rewards(paper.Options(run='capture_the_flag'))
   assert row.verdict == paper.UNTRIED
-  assert 'priors of the run give the signs' in row.ours
+  assert 'the priors give them' in row.ours
 
 
 def test_probes_refuse_games_without_the_situation(paper):

@@ -5,6 +5,8 @@ import functools
 import fakes
 
 from ftwax.agents import impala
+from ftwax.networks import cores
+from ftwax.replay import replay_options
 from ftwax.runtime import experiment
 
 # Pickled by reference: processes of nodes import `fakes` from this one's path.
@@ -16,7 +18,10 @@ make_fake = functools.partial(
 def make_experiment(**options):
   """Returns an experiment with `options`; its episodes take 4 steps."""
   config = impala.IMPALAConfig(
-    hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
+    core=cores.LSTM(8),
+    sequence_length=5,
+    batch_size=4,
+    queue=replay_options.Queue(max_size=8),
   )
   return experiment.ExperimentConfig(
     **{

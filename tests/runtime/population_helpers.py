@@ -6,12 +6,12 @@ import run_helpers
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import functional
+from ftwax.networks import cores, torsos
 from ftwax.population import population_config as config_lib
 
 CONFIG = impala.IMPALAConfig(
-  core='feed_forward',
-  hidden_size=8,
-  vector_hidden_sizes=(8,),
+  core=cores.FeedForward(8),
+  torso=torsos.Torso(hidden_sizes=(8,)),
   sequence_length=3,
   batch_size=4,
 )

@@ -4,12 +4,13 @@ import jax
 import numpy as np
 
 from ftwax.agents import impala
+from ftwax.networks import torsos
 from ftwax.records import checkpoints
 from ftwax.runtime import experiment, runs
 
 FEED_FORWARD = impala.IMPALAConfig(
   core='feed_forward',
-  vector_hidden_sizes=(4,),
+  torso=torsos.Torso(hidden_sizes=(4,)),
   batch_size=4,
   sequence_length=4,
 )

@@ -11,6 +11,7 @@ import pytest
 from ftwax import types
 from ftwax.agents import impala
 from ftwax.environments import games, gymnasium_spaces
+from ftwax.networks import cores, torsos
 from ftwax.runtime import loaded_agent
 
 SPACES = (
@@ -28,7 +29,9 @@ SPACES = (
 def agent():
   """An agent with a recurrent state, which has not learned."""
   spec = gymnasium_spaces.make_spec(*SPACES)
-  config = impala.IMPALAConfig(hidden_size=8, vector_hidden_sizes=(8,))
+  config = impala.IMPALAConfig(
+    core=cores.LSTM(8), torso=torsos.Torso(hidden_sizes=(8,))
+  )
   network = config.make_network(spec)
   key = jax.random.PRNGKey(0)
   state = config.make_learner_core(network, spec).init(key)

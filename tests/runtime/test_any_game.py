@@ -74,15 +74,15 @@ def test_players_stay_until_a_game_ends(tmp_path, monkeypatch):
     method = getattr(arena_lib.Arena, name)
 
     def spy(self, *args, name=name, method=method):
-      calls.append((name, np.array(self._lengths)))
+      calls.append(name)
       return method(self, *args)
 
     monkeypatch.setattr(arena_lib.Arena, name, spy)
   _, row = _run(tmp_path, 'local', *FREE_FOR_ALL, num_steps=6_000)
   assert min(row['role_returns']) > 0.8
-  seated = [index for index, (name, _) in enumerate(calls) if name == 'seat']
+  seated = [index for index, name in enumerate(calls) if name == 'seat']
   assert len(seated) > 2
-  assert all(calls[index + 1][0] == 'reset' for index in seated)
+  assert all(calls[index + 1] == 'reset' for index in seated)
 
 
 def test_members_of_one_team_are_not_copied_by_their_ratings():

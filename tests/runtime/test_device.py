@@ -20,6 +20,7 @@ from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import validation
+from ftwax.networks import cores, torsos
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import experiment, runs
 from ftwax.runtime.device import sizes
@@ -27,9 +28,8 @@ from ftwax.runtime.device import sizes
 pytestmark = pytest.mark.usefixtures('compiles_once')
 
 CONFIG = impala.IMPALAConfig(
-  core='feed_forward',
-  hidden_size=8,
-  vector_hidden_sizes=(8,),
+  core=cores.FeedForward(8),
+  torso=torsos.Torso(hidden_sizes=(8,)),
   sequence_length=5,
   batch_size=4,
 )

@@ -9,6 +9,7 @@ import pytest
 from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting
+from ftwax.networks import cores, torsos
 from ftwax.population import players
 from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
@@ -26,7 +27,9 @@ def game():
 
 @pytest.fixture(scope='module')
 def actor_and_variables(game):
-  config = impala.IMPALAConfig(hidden_size=4, vector_hidden_sizes=(4,))
+  config = impala.IMPALAConfig(
+    core=cores.LSTM(4), torso=torsos.Torso(hidden_sizes=(4,))
+  )
   network = config.make_network(game.spec)
   keys = jax.random.split(jax.random.PRNGKey(0), NUM_MEMBERS)
   variables = types.ActorVariables(

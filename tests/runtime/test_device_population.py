@@ -190,7 +190,7 @@ def _make_rounds(num_members, team_size=2, num_games=4, learning_rate=1e-3):
       learner=learning.make_learner_core(network, vtrace.vtrace_loss, config),
       replay=None,
       config=config_lib.PopulationConfig(num_members, burn_in_games=0),
-      sizes=sizes_lib.make_sizes(
+      sizes=sizes_lib.Sizes(
         config.sequence_length,
         arena.seating.seats_per_member,
         config.batch_size,
@@ -465,7 +465,6 @@ def test_a_game_off_its_spec_is_refused(run):
       {'population': config_lib.PopulationConfig(5)},
       r'must give each of num_members \(5\)',
     ),
-    ({'num_environments': 3}, r'3 rows, must divide batch_size \(4\)'),
     ({'steps_per_round': 0}, r'steps_per_round \(0\) must be at'),
   ],
 )

@@ -10,20 +10,21 @@ import run_helpers
 
 from ftwax.agents import impala
 from ftwax.environments import functional
+from ftwax.networks import cores, torsos
 from ftwax.population import population_config, seating
 from ftwax.records import loggers
+from ftwax.replay import replay_options
 from ftwax.runtime import sharding
 from ftwax.runtime.device import compiled_arena, loop, placement, sizes
 
 pytestmark = pytest.mark.slow
 
 SIZES = {
-  'core': 'lstm',
-  'hidden_size': 8,
-  'vector_hidden_sizes': (8,),
+  'core': cores.LSTM(8),
+  'torso': torsos.Torso(hidden_sizes=(8,)),
   'sequence_length': 5,
   'batch_size': 8,
-  'max_queue_size': 16,
+  'queue': replay_options.Queue(max_size=16),
 }
 DEVICES = jax.devices()[:4]
 
@@ -122,7 +123,7 @@ def _count_operations(devices):
     ),
     replay=None,
     config=population_config.PopulationConfig(1, exploits=False),
-    sizes=sizes.make_sizes(5, 8, config.batch_size),
+    sizes=sizes.Sizes(5, 8, config.batch_size),
   )
   state = jax.device_put(
     jax.jit(made.init)(jax.random.PRNGKey(0)), placement.of_loop(mesh, 1)

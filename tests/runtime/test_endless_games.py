@@ -13,35 +13,16 @@ from ftwax.environments import environment_faults, game_vectors
 from ftwax.population import seating
 from ftwax.runtime import evaluation, run_records
 from ftwax.runtime.local import arena as arena_lib
-from ftwax.runtime.local import game_loop
+from ftwax.runtime.local import evaluations
 
 _SPEC = fakes.make_vector_spec()
 _LIMIT = 50
 
 
-class _Actor:
-  """Takes the first action everywhere."""
-
-  def __init__(self, num_rows):
-    self._action = np.zeros(num_rows, np.int32)
-
-  def select_action(self, observation):
-    return self._action
-
-  def observe_first(self, timestep):
-    pass
-
-  def observe(self, action, next_timestep):
-    pass
-
-  def update(self, wait=False):
-    pass
-
-
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
   monkeypatch.setattr(evaluation, 'MAX_STEPS', _LIMIT)
-  monkeypatch.setattr(game_loop, '_CHECK_PERIOD', 10)
+  monkeypatch.setattr(evaluations, '_CHECK_PERIOD', 10)
 
 
 def _play(lengths, games_per_place):
@@ -51,9 +32,15 @@ def _play(lengths, games_per_place):
     'maze',
   )
   seats, rows = seating.make_evaluation_seating((0,), 1, len(lengths))
-  arena = arena_lib.Arena(made, seats, [], jax.random.PRNGKey(0))
+  arena = arena_lib.Arena(made, seats)
+  arena.seat(jax.random.PRNGKey(0), rows)
+  arena.reset()
   plan = evaluation.Plan(seats, rows, games_per_place, {})
-  return game_loop.play_plan(arena, _Actor(len(lengths)), plan, 'maze')
+  action = np.zeros(len(lengths), np.int32)
+  results = evaluations.play(
+    arena, lambda: arena.step(action), rows, games_per_place, 'maze'
+  )
+  return evaluation.Outcome(plan, evaluation.count_results(results, plan))
 
 
 def test_an_evaluation_ends_and_counts_what_was_paid():

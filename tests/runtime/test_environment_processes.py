@@ -16,10 +16,15 @@ from ftwax.environments import (
   process_games,
   vector,
 )
+from ftwax.networks import cores
 from ftwax.records import checkpoints
+from ftwax.replay import replay_options
 
 CONFIG = impala.IMPALAConfig(
-  hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
+  core=cores.LSTM(8),
+  sequence_length=5,
+  batch_size=4,
+  queue=replay_options.Queue(max_size=8),
 )
 
 

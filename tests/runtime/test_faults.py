@@ -17,7 +17,9 @@ import run_helpers
 
 from ftwax.agents import impala
 from ftwax.environments import environment_faults
+from ftwax.networks import cores
 from ftwax.records import checkpoints
+from ftwax.replay import replay_options
 from ftwax.runtime import run_records, signals
 from ftwax.runtime.device import sizes
 
@@ -55,7 +57,10 @@ def faulty(monkeypatch):
 def make_experiment():
   def make(environment=_Faulty, **options):
     config = impala.IMPALAConfig(
-      hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
+      core=cores.LSTM(8),
+      sequence_length=5,
+      batch_size=4,
+      queue=replay_options.Queue(max_size=8),
     )
     options = {'num_environments': 2, **options}
     return run_helpers.make_experiment(config, environment, **options)

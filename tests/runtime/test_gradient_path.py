@@ -11,7 +11,7 @@ import ftwax
 from ftwax.agents.actor_critic import joint_loss
 
 _ROOT = pathlib.Path(ftwax.__file__).parent
-_PAGE = _ROOT.parent / 'docs' / 'architecture.md'
+_PAGE = _ROOT.parent / 'docs' / 'internals.md'
 
 
 class _ReachedError(Exception):

@@ -7,14 +7,14 @@ import run_helpers
 
 from ftwax.agents import impala
 from ftwax.environments import catch
+from ftwax.networks import cores, torsos
 from ftwax.population import population_config
 from ftwax.population import state as state_lib
 from ftwax.runtime import initial_state, loading
 
 _CONFIG = impala.IMPALAConfig(
-  core='feed_forward',
-  vector_hidden_sizes=(4,),
-  hidden_size=4,
+  core=cores.FeedForward(4),
+  torso=torsos.Torso(hidden_sizes=(4,)),
   batch_size=4,
   sequence_length=4,
   normalize_observations=True,
@@ -69,7 +69,7 @@ def test_a_new_run_has_the_parameters_of_the_earlier_one(
 
 
 def test_a_network_that_does_not_fit_names_the_first_array(earlier, tmp_path):
-  wider = _CONFIG.replace(vector_hidden_sizes=(6,))
+  wider = _CONFIG.replace(torso=torsos.Torso(hidden_sizes=(6,)))
   run = run_helpers.make_run('device', tmp_path)
   with pytest.raises(
     ValueError,

@@ -13,6 +13,7 @@ import run_helpers
 import safetensors
 
 from ftwax.environments import capture_the_flag
+from ftwax.networks import cores
 from ftwax.population import population_config
 from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import loading
@@ -210,7 +211,7 @@ def test_what_cannot_be_loaded_ends_in_one_message(trained, tmp_path):
   with pytest.raises(ValueError, match=r'of a run, .* no config\.json'):
     loading.load(tmp_path)
   other = make_experiment(
-    config=population_helpers.CONFIG.replace(hidden_size=4)
+    config=population_helpers.CONFIG.replace(core=cores.LSTM(4))
   )
   with pytest.raises(checkpoints.CheckpointError, match='give the experiment'):
     loading.load(trained.run_dir, experiment=other)
@@ -250,7 +251,7 @@ def test_damaged_files_end_in_one_message(
 @pytest.mark.slow
 def test_arrays_of_another_agent_are_refused(trained, tmp_path):
   for name, size in (('one', 8), ('two', 4)):
-    config = population_helpers.CONFIG.replace(hidden_size=size)
+    config = population_helpers.CONFIG.replace(core=cores.LSTM(size))
     run = run_helpers.make_run('device', tmp_path)
     experiment = make_experiment(config=config)
     result = run(experiment.replace(max_num_actor_steps=200), name)

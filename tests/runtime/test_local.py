@@ -15,7 +15,9 @@ from dm_env import specs
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import validation
+from ftwax.networks import cores
 from ftwax.records import checkpoints, files, loggers, run_directory
+from ftwax.replay import replay_options
 from ftwax.runtime import experiment
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
@@ -64,7 +66,10 @@ def _make_fake(seed):
 def make_experiment():
   def make(environment=_make_fake, learning_rate=1e-3, **options):
     config = impala.IMPALAConfig(
-      hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
+      core=cores.LSTM(8),
+      sequence_length=5,
+      batch_size=4,
+      queue=replay_options.Queue(max_size=8),
     )
     config = config.replace(
       learning_rate=hyperparameters.Constant(learning_rate),
@@ -102,10 +107,10 @@ def test_the_agent_learns_to_match(run, make_experiment):
 def test_a_run_leaves_its_records(run, make_experiment):
   result = run(make_experiment(), eval_every='25 episodes', num_eval_episodes=3)
   train = loggers.read_jsonl(loggers.log_path(result.run_dir, 'train'))
-  assert [row['episodes'] for row in train][-1] == result.counts.episodes == 50
+  assert [row['episodes'] for row in train][-1] == result.counts.episodes == 52
   assert all(row['episode_length'] == 4 for row in train)
-  assert sum(row['num_episodes'] for row in train) == 50
-  assert train[-1]['actor_steps'] == result.counts.actor_steps == 200
+  assert sum(row['num_episodes'] for row in train) == 52
+  assert train[-1]['actor_steps'] == result.counts.actor_steps == 208
   returns = np.repeat(
     [row['episode_return'] for row in train],
     [row['num_episodes'] for row in train],
@@ -128,9 +133,10 @@ def test_a_run_leaves_its_records(run, make_experiment):
 @pytest.mark.slow
 def test_learner_steps_follow_from_actor_steps(run, make_experiment):
   result = run(make_experiment())
-  # 250 timesteps of 2 environments; every 5 ticks 2 items, 4 are a batch.
-  assert result.counts.learner_steps == 12
-  np.testing.assert_array_equal(result.state.steps, [12])
+  # An iteration has two rollouts of 5 steps in 2 environments, of which 4 in 5
+  # are actions, and an update; the last one takes the run beyond 200 actions.
+  assert result.counts.learner_steps == 13
+  np.testing.assert_array_equal(result.state.steps, [13])
 
 
 @pytest.mark.slow
@@ -153,10 +159,10 @@ def test_a_resumed_run_goes_on_where_it_stopped(run, make_experiment):
   assert again.counts == first.counts
   # Nothing is new, so nothing is saved.
   names = [p.name for p in (first.run_dir / 'checkpoints').iterdir()]
-  assert names == ['0000000200']
+  assert names == ['0000000208']
   longer = run(make_experiment(max_num_actor_steps=400), resume=True)
   assert longer.counts.actor_steps == 400
-  assert longer.counts.learner_steps == 24
+  assert longer.counts.learner_steps == 25
   assert longer.counts.episodes == 100
   assert longer.counts.seconds > first.counts.seconds
   train = loggers.read_jsonl(loggers.log_path(first.run_dir, 'train'))
@@ -207,8 +213,7 @@ def test_a_truncated_checkpoint_is_told_and_nothing_is_lost(
   run, make_experiment
 ):
   result = run(make_experiment())
-  files = [p for p in result.run_dir.rglob('state/**/*') if p.is_file()]
-  largest = max(files, key=lambda path: path.stat().st_size)
+  (largest,) = result.run_dir.rglob('*.safetensors')
   os.truncate(largest, largest.stat().st_size // 2)
   with (
     pytest.warns(checkpoints.DamagedCheckpointWarning, match='is damaged'),
@@ -257,8 +262,9 @@ def test_an_interrupted_run_saves_and_can_go_on(
     max_num_actor_steps=150, observers=[_Interrupter(signum)]
   )
   resumed = run(config, resume=True)
-  assert 150 <= resumed.counts.actor_steps < 154
-  assert 5 <= resumed.counts.learner_steps <= 9
+  # It was interrupted in the seventh iteration of 16 actions.
+  assert resumed.counts.actor_steps == 160
+  assert resumed.counts.learner_steps == 10
 
 
 def test_an_evaluation_that_is_due_at_an_interrupt_is_not_lost(
@@ -328,9 +334,10 @@ def test_bad_data_names_environment_and_field(
   factory = functools.partial(_Bad, **options)
   with pytest.raises(validation.InvalidTimestepError, match=message):
     run(make_experiment(factory))
-  # What was learned until then is saved: 29 steps in each of 2 environments.
+  # What was learned until then is saved: two iterations of ten steps in each of
+  # two environments, of which the first is no action.
   saved = checkpoints.Checkpointer(tmp_path / 'run' / 'checkpoints')
-  assert saved.steps() == [58]
+  assert saved.steps() == [40]
   saved.close()
 
 

@@ -2,7 +2,6 @@
 
 import shutil
 
-import dm_env
 import fakes
 import jax
 import numpy as np
@@ -14,10 +13,10 @@ from ftwax import types
 from ftwax.population import population_config as config_lib
 from ftwax.population import selection
 from ftwax.records import checkpoints, loggers, run_directory
-from ftwax.replay import samples
 from ftwax.reporting import history
-from ftwax.runtime import runs, sharding
-from ftwax.runtime.local import members
+from ftwax.runtime import prepare, runs, sharding
+from ftwax.runtime.local import acting, learning
+from ftwax.runtime.local import arena as arena_lib
 
 pytestmark = pytest.mark.slow
 
@@ -44,9 +43,8 @@ def test_a_run_leaves_its_records(whole):
   # 16 seats; a round is 5 actions and a reset, in two trajectories of 3 steps.
   assert whole.counts.actor_steps == 400
   assert whole.counts.episodes == 5 * 16
-  # Of the last round's two trajectories the second lacks its last step.
-  assert whole.counts.learner_steps == 4 * 2 + 1
-  np.testing.assert_array_equal(whole.state.steps, [9] * 4)
+  assert whole.counts.learner_steps == 5 * 2
+  np.testing.assert_array_equal(whole.state.steps, [10] * 4)
   past = history.read(whole.run_dir)
   assert past.ratings.shape == (5, 4)
   np.testing.assert_allclose(past.ratings.sum(axis=1)[0], 4000.0)
@@ -135,85 +133,60 @@ def _make_fake(seed):
   return fakes.FakeEnvironment(fakes.make_spec(), episode_length=5, seed=seed)
 
 
-# Parts.
-
-
-class _Recorder:
-  """An actor and its adder, who remember what they are told."""
-
-  def __init__(self, action):
-    self._action = action
-    self.seen = []
-    self.num_resets = 0
-    self.num_items = action
-
-  def reset(self):
-    self.num_resets += 1
-
-  def observe_first(self, timestep):
-    self.seen.append(timestep.observation)
-
-  def observe(self, action, timestep):
-    np.testing.assert_array_equal(action['move'], [self._action] * 2)
-    self.seen.append(timestep.observation)
-
-  def select_action(self, observation):
-    assert observation is None
-    return {'move': np.full(2, self._action)}
-
-
-def test_each_actor_has_the_rows_of_its_member():
-  made = [_Recorder(3), _Recorder(4)]
-  actors = members.Actors(made, made)
-  first = dm_env.TimeStep(*[np.arange(4)] * 4)
-  actors.observe_first(first)
-  action = actors.select_action(first.observation)
-  np.testing.assert_array_equal(action['move'], [3, 3, 4, 4])
-  actors.observe(action, first._replace(observation=np.arange(4) + 10))
-  np.testing.assert_array_equal(made[0].seen, [[0, 1], [10, 11]])
-  np.testing.assert_array_equal(made[1].seen, [[2, 3], [12, 13]])
-  assert [recorder.num_resets for recorder in made] == [1, 1]
-  assert actors.num_items == 3
-
-
-class _Dataset:
-  """Gives numbered batches, but for those that come late."""
-
-  def __init__(self, number, late=()):
-    self._number, self._late, self._count = number, list(late), 0
-
-  def __next__(self):
-    if self._count in self._late:
-      self._late.remove(self._count)
-      raise TimeoutError('late')
-    self._count += 1
-    value = np.array([10 * self._number + self._count])
-    return samples.ReplaySample(value, value, value)
-
-
-def test_batches_of_members_are_stacked_and_none_is_lost():
-  made = [_Dataset(1), _Dataset(2, late=[1])]
-  batches = members.Batches(made)
-  np.testing.assert_array_equal(next(batches).batch, [[11], [21]])
-  with pytest.raises(TimeoutError, match='late'):
-    next(batches)
-  np.testing.assert_array_equal(next(batches).variables_steps, [[12], [22]])
-
-
 @pytest.mark.parametrize('num_devices', [3, 1])
 def test_members_are_updated_each_by_its_own_batch(key, num_devices):
-  core = types.LearnerCore(
-    init=lambda key: {'key': key, 'sum': np.zeros(())},
-    update=lambda state, batch: (
-      {**state, 'sum': state['sum'] + batch.sum()},
-      {'mean': batch.mean()},
-    ),
+  """On odd shares of a queue, whose last trajectories wait."""
+  del key
+  experiment = population_helpers.make_experiment(
+    _make_fake,
+    population=config_lib.PopulationConfig(3, exploits=False),
+    num_environments=9,
   )
+  parts = prepare.prepare(experiment)
   mesh = sharding.make_mesh(jax.devices()[:num_devices])
-  core = sharding.place_members_core(core, mesh, 3)
-  state = jax.jit(core.init)(key)
-  assert len(np.unique(state['key'], axis=0)) == 3
-  batch = np.arange(6.0, dtype=np.float32).reshape(3, 2)
-  state, metrics = jax.jit(core.update)(state, batch)
-  np.testing.assert_array_equal(state['sum'], [1, 5, 9])
-  np.testing.assert_array_equal(metrics['mean'], [0.5, 2.5, 4.5])
+  learner = learning.Learner(parts, 3, mesh, lambda *label: None)
+  members = learner.init(jax.random.PRNGKey(0))
+  policies = jax.tree.leaves(members.params)
+  assert len(np.unique(np.asarray(policies[1]), axis=0)) == 3
+  games = parts.make_games(range(9), 'test')
+  actors = acting.Actors(
+    parts.policy, arena_lib.Arena(games, parts.seating), ()
+  )
+  actors.begin(jax.random.PRNGKey(1), np.repeat(np.arange(3), 3)[:, None])
+  variables = acting.put(types.actor_variables(members))
+  written = []
+  for number in range(4):
+    arrays = acting.make_arrays(parts.replays.template, 3, 3)
+    for _ in actors.rollout(variables, arrays):
+      pass
+    written.append(jax.tree.map(np.array, arrays._replace(value=None)))
+    learner.insert(written[-1], number)
+  joined = acting.map_rows(
+    lambda axis, *leaves: np.concatenate(leaves, axis), *written
+  )
+  expected = [jax.tree.map(lambda x, i=i: x[i], members) for i in range(3)]
+  for number in range(3):
+    members, metrics, _ = learner.update(members)
+    assert learner.num_queued == 12 - 4 * (number + 1)
+    # The first batch has three trajectories of the first insertion.
+    assert metrics['sample_age_steps'] == number - [0.25, 1.5, 2.75][number]
+    for member in range(3):
+      own = acting.map_rows(
+        lambda axis, leaf, member=member, number=number: np.take(
+          np.take(leaf, member, axis - 1),
+          range(4 * number, 4 * number + 4),
+          axis - 1,
+        ),
+        joined,
+      )
+      expected[member], _ = jax.jit(parts.learner.update)(
+        expected[member], types.LearnerBatch(own)
+      )
+  for member in range(3):
+    jax.tree.map(
+      lambda leaf, other, member=member: np.testing.assert_allclose(
+        leaf[member], other, rtol=1e-4, atol=1e-6
+      ),
+      members.params,
+      expected[member].params,
+    )

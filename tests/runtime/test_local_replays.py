@@ -13,9 +13,11 @@ import run_helpers
 import safetensors.numpy
 
 from ftwax.agents import a2c, impala
-from ftwax.agents.actor_critic import replays
+from ftwax.agents.actor_critic import replays, tasks
+from ftwax.networks import cores, torsos
 from ftwax.population import population_config
 from ftwax.records import loggers
+from ftwax.replay import replay_options
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
 
@@ -69,10 +71,8 @@ def test_auxiliary_tasks_learn_from_the_tables(tmp_path):
     **fakes.SMALL_NETWORK,
     sequence_length=6,
     batch_size=2,
-    use_value_replay=True,
-    use_reward_prediction=True,
-    replay_capacity=4,
-    reward_prediction_capacity=4,
+    tasks=('value_replay', tasks.RewardPrediction(capacity=4)),
+    replay=replay_options.Replay(capacity=4),
   )
   experiment = run_helpers.make_experiment(
     config,
@@ -97,9 +97,8 @@ def test_replayed_trajectories_have_priorities(tmp_path, runtime):
     **fakes.SMALL_NETWORK,
     sequence_length=6,
     batch_size=2,
-    use_off_policy=True,
-    prioritize_replay=True,
-    replay_capacity=4,
+    tasks=('off_policy',),
+    replay=replay_options.PrioritizedReplay(capacity=4),
   )
   experiment = run_helpers.make_experiment(
     config,
@@ -126,7 +125,9 @@ def test_replayed_trajectories_have_priorities(tmp_path, runtime):
 
 @pytest.mark.python_310
 def test_reverb_cannot_draw_by_priority(tmp_path):
-  config = a2c.A2CConfig(use_off_policy=True, prioritize_replay=True)
+  config = a2c.A2CConfig(
+    tasks=('off_policy',), replay=replay_options.PrioritizedReplay()
+  )
   experiment = run_helpers.make_experiment(
     config, _make_matching, agent=a2c, replay='reverb'
   )
@@ -155,9 +156,8 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, replay, is_game):
       **fakes.SMALL_NETWORK,
       sequence_length=5,
       batch_size=8,
-      use_value_replay=tables,
-      use_reward_prediction=tables,
-      prioritize_replay=tables,
+      tasks=('value_replay', 'reward_prediction') if tables else (),
+      replay=replay_options.PrioritizedReplay(),
     )
     return run_helpers.make_experiment(
       config, _make_matching, agent=a2c, steps_per_round=30, **options
@@ -176,7 +176,10 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, replay, is_game):
 @pytest.mark.slow
 def test_a_run_that_cannot_continue_its_games_starts_them_anew(tmp_path):
   config = impala.IMPALAConfig(
-    hidden_size=4, vector_hidden_sizes=(4,), sequence_length=5, batch_size=3
+    core=cores.LSTM(4),
+    torso=torsos.Torso(hidden_sizes=(4,)),
+    sequence_length=5,
+    batch_size=3,
   )  # Of 4 environments: a trajectory is left over after most updates.
   run = run_helpers.make_run('local', tmp_path)
   for max_num_actor_steps in (150, 300):
@@ -200,7 +203,7 @@ from ftwax.environments import catch
 from ftwax.runtime import experiment, runs
 
 config = impala.IMPALAConfig(
-  hidden_size=4, vector_hidden_sizes=(4,), sequence_length=5, batch_size=4
+  core='feed_forward', sequence_length=5, batch_size=4
 )
 runs.run_experiment(
   experiment.ExperimentConfig(

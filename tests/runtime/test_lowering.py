@@ -21,14 +21,13 @@ PLATFORMS = ('cuda', 'rocm', 'tpu')
 
 @pytest.fixture(scope='module')
 def parts():
-  config = ftw.FTWConfig(
+  config = ftw.small(
     core='lstm',
     sequence_length=3,
     batch_size=4,
     num_epochs=1,
     num_minibatches=2,
-    use_pixel_control=False,
-    use_reward_prediction=False,
+    tasks=(),
   ).with_size(4)
   return prepare.prepare(population_helpers.make_experiment(config=config))
 

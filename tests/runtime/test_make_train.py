@@ -11,6 +11,7 @@ import run_helpers
 import ftwax
 from ftwax.agents import ppo
 from ftwax.environments import catch
+from ftwax.networks import cores, torsos
 from ftwax.runtime import experiment
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
@@ -94,7 +95,9 @@ def test_a_population_evolves_as_in_a_run(tmp_path):
 
 @pytest.mark.slow
 def test_seeds_learn_catch():
-  config = ppo.PPOConfig(hidden_size=16, vector_hidden_sizes=(16,))
+  config = ppo.PPOConfig(
+    core=cores.LSTM(16), torso=torsos.Torso(hidden_sizes=(16,))
+  )
   init, train = ftwax.make_train(
     ftwax.ExperimentConfig(
       agent=config,

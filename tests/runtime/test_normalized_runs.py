@@ -15,20 +15,22 @@ from ftwax import types
 from ftwax.agents import impala, ppo
 from ftwax.agents.actor_critic import normalization
 from ftwax.environments import functional
+from ftwax.networks import cores, torsos
 from ftwax.population import evolution, population_config
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers
+from ftwax.replay import replay_options
 from ftwax.runtime import loading
 from ftwax.runtime.device import sizes
 
 EPISODE_LENGTH = 10
 ON = {'normalize_observations': True, 'normalize_returns': True}
 CONFIG = impala.IMPALAConfig(
-  hidden_size=8,
-  vector_hidden_sizes=(8,),
+  core=cores.LSTM(8),
+  torso=torsos.Torso(hidden_sizes=(8,)),
   sequence_length=5,
   batch_size=4,
-  max_queue_size=8,
+  queue=replay_options.Queue(max_size=8),
   **ON,
 )
 
@@ -92,7 +94,7 @@ def test_statistics_are_those_of_what_was_learned_from(tmp_path, runtime):
 def test_the_policy_that_learns_is_the_one_that_acted(tmp_path, monkeypatch):
   monkeypatch.setattr(sizes, '_STEPS_PER_CALL', 1)
   config = ppo.PPOConfig(
-    hidden_size=8, sequence_length=5, batch_size=4, num_epochs=1,
+    core=cores.LSTM(8), sequence_length=5, batch_size=4, num_epochs=1,
     num_minibatches=1, **ON,
   )  # fmt: skip
   result = run_helpers.make_run('device', tmp_path)(

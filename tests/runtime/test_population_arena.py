@@ -1,5 +1,7 @@
 """Games in Python between members, and what becomes of their results."""
 
+import contextlib
+
 import dm_env
 import fakes
 import functional_fakes
@@ -16,10 +18,11 @@ from ftwax.population import players
 from ftwax.population import population_config as config_lib
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
-from ftwax.runtime import evaluation, generations, prepare, run_records
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import generations, prepare, rounds, run_records
+from ftwax.runtime.device import compiled_arena, rollout
 from ftwax.runtime.local import arena as arena_lib
-from ftwax.runtime.local import coordinator as coordinator_lib
+from ftwax.runtime.local import evaluations
 
 _SPEC = types.EnvironmentSpec(
   observations=specs.Array((3,), np.float32),
@@ -91,8 +94,8 @@ def make_arena(**options):
   made = [TellingGame(number, **options) for number in range(3)]
   games_ = game_vectors.TeamGames(made, 'test')
   seating = seating_lib.make_seating(games_.spec.teams, 2, 3)
-  arena = arena_lib.Arena(games_, seating, (), jax.random.PRNGKey(0))
-  arena.seat(SEATS)
+  arena = arena_lib.Arena(games_, seating)
+  arena.seat(jax.random.PRNGKey(0), SEATS)
   return arena, made
 
 
@@ -114,27 +117,19 @@ def test_members_see_and_act_on_their_own_seats():
 def test_each_game_that_ends_leaves_a_result():
   arena, _ = make_arena()
   arena.reset()
-  for step in range(3):
-    assert not arena.all_played
-    assert arena.take_results() == []
-    timestep = arena.step(np.arange(6) + step)
-  assert arena.all_played
-  first, second, third = arena.take_results()
-  assert [r.place for r in (first, second, third)] == [0, 1, 2]
+  actions = iter([*np.arange(3)[:, None] + np.arange(6), *np.ones((5, 6))])
+  results = evaluations.play(
+    arena, lambda: arena.step(next(actions)), SEATS, 2, 'test'
+  )
+  assert [r.place for r in results] == [0, 1, 2] * 2
+  first, second = results[:2]
   np.testing.assert_array_equal(second.seats, [0, 1])
   np.testing.assert_array_equal(second.outcome, [1, -1])
   # Player 0 of game 0 is row 3, which did 3, 4 and 5; player 1 is row 0.
   np.testing.assert_array_equal(first.returns, [[12, 24], [3, 6]])
   assert first.length == 3
-  assert (timestep.step_type == dm_env.StepType.LAST).all()
-  timestep = arena.step(np.arange(6))
-  assert (timestep.step_type == dm_env.StepType.FIRST).all()
-  for _ in range(3):
-    arena.step(np.ones(6))
-  again = arena.take_results()[0]
-  np.testing.assert_array_equal(again.returns, [[3, 6], [3, 6]])
-  arena.seat(SEATS)
-  assert not arena.all_played
+  # After a reset, whose action counts for nothing, three actions of 1.
+  np.testing.assert_array_equal(results[3].returns, [[3, 6], [3, 6]])
 
 
 @pytest.mark.parametrize('outcome', [(1, np.nan), (1, 0, 0)])
@@ -147,6 +142,7 @@ def test_outcomes_that_are_no_scores_are_refused(outcome):
   ):
     for _ in range(3):
       arena.step(np.zeros(6))
+      arena.outcomes()
 
 
 def test_bad_rewards_are_refused():
@@ -213,18 +209,18 @@ def test_opponents_take_their_seats_and_members_see_theirs_alone():
   np.testing.assert_array_equal(
     seating.opponents, [[-1, 0], [-1, 1], [0, -1], [1, -1]]
   )
-  arena = arena_lib.Arena(
-    games_, seating, [_constant(7), _constant(8)], jax.random.PRNGKey(0)
-  )
-  arena.seat(np.where(seating.opponents < 0, 0, 1 + seating.opponents))
+  arena = arena_lib.Arena(games_, seating, [_constant(7), _constant(8)])
+  seats = np.where(seating.opponents < 0, 0, 1 + seating.opponents)
+  arena.seat(jax.random.PRNGKey(0), seats)
   assert arena.num_environments == 4
   timestep = arena.reset()
   where = [[0, 0], [1, 0], [2, 1], [3, 1]]
   np.testing.assert_array_equal(timestep.observation[:, :2], where)
-  arena.step(np.arange(4))
-  timestep = arena.step(np.arange(4))
-  np.testing.assert_array_equal(timestep.observation[:, 2], np.arange(4))
-  results = arena.take_results()
+  results = evaluations.play(
+    arena, lambda: arena.step(np.arange(4)), seats, 1, 'test'
+  )
+  seen = arena.router.to_members(arena.router.route(seats), arena.timestep)
+  np.testing.assert_array_equal(seen.observation[:, 2], np.arange(4))
   np.testing.assert_array_equal(
     [result.returns[:, 0] for result in results],
     [[0, 14], [2, 16], [14, 4], [16, 6]],
@@ -240,11 +236,10 @@ def test_a_script_cannot_play_games_in_python():
       games_,
       seating_lib.make_seating((0, 1), 1, 2, [(0, 1)], 1.0),
       [script],
-      jax.random.PRNGKey(0),
     )
 
 
-# The coordinator.
+# Rounds.
 
 
 def _members(internal_rewards):
@@ -255,80 +250,92 @@ def _members(internal_rewards):
   )
 
 
-def _make_coordinator(key, **options):
-  experiment = make_experiment(**options)
-  population = state_lib.from_members(
-    _members([[1, 0], [0, 1]]), key, experiment.population
+@pytest.fixture
+def make_rounds(key, tmp_path):
+  stack = contextlib.ExitStack()
+
+  def make(**options):
+    experiment = make_experiment(checkpointing=None, **options)
+    population = state_lib.from_members(
+      _members([[1, 0], [0, 1]]), key, experiment.population
+    )
+    parts = prepare.prepare(experiment)
+    records = run_records.RunRecords(parts, tmp_path, stack)
+    evolution = generations.Evolution(parts, tmp_path)
+    return rounds.Rounds(parts, records, evolution), population, parts
+
+  with stack:
+    yield make
+
+
+def _episodes(ended, returns, lengths, results):
+  """Returns episodes of a call with one rollout, from rows [T, N, M]."""
+  ended, returns = np.array(ended, bool), np.array(returns, np.float32)
+  return jax.tree.map(
+    lambda leaf: np.asarray(leaf)[None, None],
+    rollout.Episodes(ended, ended, returns, lengths, results, ()),
   )
-  parts = prepare.prepare(experiment)
-  return coordinator_lib.Coordinator(population, parts), population
 
 
-def _result(seats, outcome, returns, length=3):
-  return evaluation.GameResult(
-    0,
-    np.array(seats, np.int32),
-    np.array(outcome, np.float32),
-    np.array(returns, np.float32),
-    length,
+def test_results_are_rated_as_by_the_pure_functions(make_rounds):
+  made, population, _ = make_rounds()
+  seats = np.array([[0, 1], [1, 0], [1, 0]], np.int32)
+  outcomes = np.array([[[1, -1], [1, -1], [0, 0]], [[-1, 1], [7, 7], [1, -1]]])
+  ended = np.array([[True, True, True], [True, False, True]])
+  returns = np.arange(24.0).reshape(2, 2, 3, 2)
+  episodes = _episodes(
+    np.stack([ended, ended], 1),
+    returns,
+    np.full((2, 2, 3), 3),
+    compiled_arena.Results(ended, outcomes.astype(np.float32)),
   )
-
-
-def test_results_are_rated_as_by_the_pure_functions(key):
-  coordinator, population = _make_coordinator(key)
-  members = population.members
-  results = [
-    _result([0, 1], [1, -1], [[1, 2], [3, 4]]),
-    _result([1, 0], [1, -1], [[5, 6], [7, 8]]),
-    _result([1, 0], [0, 0], [[1, 1], [1, 1]], length=6),
-    _result([0, 0], [1, -1], [[0, 0], [3, 3]]),
-  ]
-  coordinator.record(results)
+  rated, totals = made.rate(population, made.start_totals(), seats, episodes)
+  places = np.array([0, 1, 2, 0, 2])
   expected = state_lib.record_games(
     population,
-    np.stack([r.seats for r in results]),
-    np.stack([r.outcome for r in results]),
-    np.ones(4, bool),
+    seats[places],
+    outcomes[ended].astype(np.float32),
+    np.ones(5, bool),
     (0, 1),
     make_experiment().population,
   )
-  rated = coordinator.population(members)
   np.testing.assert_array_equal(rated.ratings, expected.ratings)
   np.testing.assert_array_equal(rated.payoff.scores, expected.payoff.scores)
-  np.testing.assert_array_equal(rated.games, [4, 3])
-  none = generations.start_round(2, 2)
-  first = generations.add_results(none, results[:2])
-  sums = generations.add_results(first, results[2:])
-  np.testing.assert_array_equal(sums.num_episodes, [5, 3])
-  np.testing.assert_allclose(sums.returns, [[12, 14], [9, 11]])
-  np.testing.assert_allclose(sums.lengths, [18, 12])
-  row = generations.population_row(rated, sums, run_records.Counts())
-  rates = [[12 / 5, 14 / 5], [3, 11 / 3]]
-  np.testing.assert_allclose(row['event_rates'], rates)
-  row = generations.population_row(rated, none, run_records.Counts())
+  np.testing.assert_array_equal(rated.games, [5, 5])
+  assert rated.members is population.members
+  np.testing.assert_array_equal(totals.num_episodes, [5, 5])
+  weights = np.stack([ended, ended], 1)[..., None]
+  sums = (returns * weights).sum(axis=(0, 2))
+  np.testing.assert_allclose(totals.returns, sums)
+  np.testing.assert_allclose(totals.lengths, [15, 15])
+  counts = run_records.Counts()
+  row = generations.population_row(rated, totals, counts)
+  np.testing.assert_allclose(row['event_rates'], sums / 5)
+  row = generations.population_row(rated, made.start_totals(), counts)
   np.testing.assert_array_equal(row['event_rates'], np.zeros((2, 2)))
 
 
-def test_single_agents_are_ranked_by_their_own_reward(key):
-  coordinator, population = _make_coordinator(
-    key,
-    environment=lambda seed: TellingGame(seed, teams=(0,)),
-    num_environments=4,
+def test_single_agents_are_ranked_by_their_own_reward(make_rounds):
+  made, population, _ = make_rounds(
+    environment=lambda seed: TellingGame(seed, teams=(0,)), num_environments=2
   )
-  members = population.members
-  coordinator.record(
-    [_result([0], [0], [[3, 4]]), _result([1], [0], [[3, 4]]),
-     _result([1], [0], [[3, 6]])],
-  )  # fmt: skip
-  np.testing.assert_array_equal(
-    state_lib.mean_returns(coordinator.population(members)), [3, 5]
+  seats = np.array([[0], [1]], np.int32)
+  episodes = _episodes(
+    [[[True], [True]], [[False], [True]]],
+    [[[[3, 4]], [[3, 4]]], [[[9, 9]], [[3, 6]]]],
+    np.full((2, 2, 1), 3),
+    (),
   )
+  rated, _ = made.rate(population, made.start_totals(), seats, episodes)
+  np.testing.assert_array_equal(state_lib.mean_returns(rated), [3, 5])
 
 
-def test_seats_are_drawn_anew(key):
-  coordinator, _ = _make_coordinator(key, num_environments=8)
-  members = _members(np.zeros((2, 2)))
-  drawn = [coordinator.draw_seats(members)[0] for _ in range(3)]
+def test_seats_are_drawn_anew(make_rounds):
+  made, population, _ = make_rounds(num_environments=8)
+  drawn = []
+  for _ in range(3):
+    population, seats, _ = made.draw_seats(population)
+    drawn.append(seats)
   assert not np.array_equal(drawn[0], drawn[1])
   for seats in drawn:
     assert seats.shape == (8, 2)

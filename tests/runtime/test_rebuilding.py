@@ -13,7 +13,7 @@ import pytest
 import ftwax
 from ftwax import hyperparameters, registry
 from ftwax.agents import ppo
-from ftwax.networks import torsos
+from ftwax.networks import cores, entry_torsos
 from ftwax.population import population_config
 from ftwax.records import config_files
 from ftwax.runtime import rebuilding
@@ -224,8 +224,8 @@ def test_functions_come_back():
     (copying, {}),
     (functools.partial(copying, 4, min_length=2), bound),
     (functools.partial(copying, 4, 3, 2), bound | {'num_symbols': 3}),
-    (functools.partial(torsos.FTWTorso, 8), {'num_features': 8}),
-    (torsos.A3CTorso, {}),
+    (functools.partial(entry_torsos.FTWTorso, 8), {'num_features': 8}),
+    (entry_torsos.A3CTorso, {}),
   ):
     plain = json.loads(json.dumps(config_files.to_json(function)))
     assert plain.pop('__type__') and plain == fields
@@ -242,8 +242,8 @@ def test_functions_come_back():
       "PPOConfig has no field 'batch_sise'; did you mean batch_size",
     ),
     (
-      lambda: ppo.PPOConfig().replace(hiden_size=4),
-      "no field 'hiden_size'; did you mean hidden_size",
+      lambda: cores.GRU().replace(hiden_size=4),
+      "GRU has no field 'hiden_size'; did you mean hidden_size",
     ),
     (
       lambda: population_config.PopulationConfig(members=4),
@@ -261,5 +261,5 @@ def test_a_misspelt_field_in_python_is_told(make, message):
 
 
 def test_configs_are_copied_and_pickled():
-  config = ppo.PPOConfig(hidden_size=8)
+  config = ppo.PPOConfig(core=cores.LSTM(8))
   assert copy.deepcopy(config) == pickle.loads(pickle.dumps(config)) == config

@@ -6,10 +6,12 @@ import functional_fakes
 import pytest
 import run_helpers
 
-from ftwax.agents import ftw, impala, ppo
-from ftwax.networks import rpth_level
+from ftwax.agents import impala, ppo
+from ftwax.networks import cores, torsos
 
-CONFIG = impala.IMPALAConfig(hidden_size=8, sequence_length=5, batch_size=4)
+CONFIG = impala.IMPALAConfig(
+  core=cores.LSTM(8), sequence_length=5, batch_size=4
+)
 
 
 def _make_matching(seed):
@@ -18,46 +20,36 @@ def _make_matching(seed):
 
 
 @pytest.mark.parametrize(
-  ('agent', 'options', 'message'),
+  ('make', 'message'),
   [
+    (lambda: torsos.Torso(hidden_sizes=(-3,)), r'\(\(-3,\)\) of Torso must be'),
+    (lambda: torsos.Torso(hidden_sizes=(4, 0)), r'must be at least 1'),
+    (lambda: torsos.Torso(hidden_sizes=('x',)), r'must be at least 1'),
+    (lambda: cores.StackedLSTM((0,)), r'hidden_sizes .* at least 1'),
+    (lambda: cores.LSTM(forget_bias=math.nan), r'forget_bias \(nan\) of LSTM'),
+    (lambda: cores.LSTM(forget_bias=math.inf), r'forget_bias \(inf\) of LSTM'),
+    (lambda: cores.GRU(2.5), r'hidden_size \(2.5\) of GRU must be an integer'),
     (
-      ppo.PPOConfig,
-      {'vector_hidden_sizes': (-3,)},
-      r'\(\(-3,\)\) must be',
-    ),
-    (ftw.FTWConfig, {'vector_hidden_sizes': (4, 0)}, r'must be at least 1'),
-    (ppo.PPOConfig, {'vector_hidden_sizes': ('x',)}, r'must be at least 1'),
-    (ppo.PPOConfig, {'stacked_sizes': (0,)}, r'stacked_sizes .* at least 1'),
-    (
-      ppo.PPOConfig,
-      {'forget_bias': math.nan},
-      r'forget_bias \(nan\) must',
+      lambda: ppo.PPOConfig(learning_rate=math.inf),
+      r'learning_rate .* be finite',
     ),
     (
-      ppo.PPOConfig,
-      {'forget_bias': math.inf},
-      r'forget_bias \(inf\) must',
+      lambda: ppo.PPOConfig(entropy_cost=math.inf),
+      r'entropy_cost .* be finite',
     ),
-    (
-      ftw.FTWConfig,
-      {'level_options': rpth_level.LevelOptions(forget_bias=math.nan)},
-      r'forget_bias \(nan\) must be finite',
-    ),
-    (ppo.PPOConfig, {'learning_rate': math.inf}, r'learning_rate .* be finite'),
-    (ppo.PPOConfig, {'entropy_cost': math.inf}, r'entropy_cost .* be finite'),
-    (ppo.PPOConfig, {'learning_rate': math.nan}, r'\(nan\) must be'),
+    (lambda: ppo.PPOConfig(learning_rate=math.nan), r'\(nan\) must be'),
   ],
 )
-def test_an_agent_with_impossible_numbers_is_refused(agent, options, message):
+def test_an_agent_with_impossible_numbers_is_refused(make, message):
   with pytest.raises(ValueError, match=message):
-    agent(**options)
-  agent(max_gradient_norm=math.inf, max_abs_reward=math.inf)
+    make()
+  ppo.PPOConfig(max_gradient_norm=math.inf, max_abs_reward=math.inf)
 
 
 @pytest.mark.parametrize('runtime', ['local', 'device', 'distributed'])
 @pytest.mark.parametrize('size', [10**12, 10**7])
 def test_a_network_that_does_not_fit_is_refused(tmp_path, runtime, size):
-  config = ppo.PPOConfig(hidden_size=size, core='lstm')
+  config = ppo.PPOConfig(core=cores.LSTM(size))
   run = run_helpers.make_run(runtime, tmp_path)
   with pytest.raises(
     ValueError, match=r'network \([\d,]+ parameters, .* must fit into memory'

@@ -13,6 +13,7 @@ import seat_games
 import ftwax
 from ftwax import population, types
 from ftwax.agents import ppo
+from ftwax.networks import cores, torsos
 
 DISCOUNT = 0.8
 
@@ -26,8 +27,8 @@ def _experiment(runtime, max_num_actor_steps, **options):
   config = ppo.PPOConfig(
     batch_size=32,
     sequence_length=6,
-    vector_hidden_sizes=(32,),
-    **{'hidden_size': 16, **options},
+    torso=torsos.Torso(hidden_sizes=(32,)),
+    **options,
   )
   config = config.replace(discount=DISCOUNT)
   return ftwax.ExperimentConfig(
@@ -68,7 +69,12 @@ def _values(agent):
 
 @pytest.mark.parametrize('runtime', ENVIRONMENTS)
 @pytest.mark.parametrize(
-  'core', ['feed_forward', pytest.param('lstm', marks=pytest.mark.slow)]
+  'core',
+  [
+    cores.FeedForward(16),
+    pytest.param(cores.LSTM(16), marks=pytest.mark.slow),
+  ],
+  ids=['feed_forward', 'lstm'],
 )
 def test_learned_values_are_the_exact_ones(runtime, core, tmp_path):
   num_steps = 80_000
@@ -95,7 +101,9 @@ def _last_row(result):
 
 @pytest.mark.parametrize('runtime', ENVIRONMENTS)
 def test_metrics_are_means_over_decisions(runtime, tmp_path):
-  result = _train(runtime, tmp_path, 400, core='lstm', learning_rate=0.0)
+  result = _train(
+    runtime, tmp_path, 400, core=cores.LSTM(16), learning_rate=0.0
+  )
   row = _last_row(result)
   # Of an untrained policy of two actions; with half of the rows, it was half.
   assert row['entropy'] == pytest.approx(np.log(2), rel=1e-3)
@@ -104,7 +112,7 @@ def test_metrics_are_means_over_decisions(runtime, tmp_path):
 
 
 def test_steps_are_decisions_and_returns_end_with_the_seat():
-  experiment = _experiment('device', 2_000, core='feed_forward')
+  experiment = _experiment('device', 2_000, core=cores.FeedForward(16))
   init, train = ftwax.make_train(experiment)
   _, metrics = jax.jit(train)(jax.jit(init)(jax.random.PRNGKey(0)))
   assert metrics['is_valid'].all()
@@ -122,7 +130,7 @@ def test_steps_are_decisions_and_returns_end_with_the_seat():
 
 
 def test_returns_of_local_runs_are_those_of_seats_in_a_game(tmp_path):
-  result = _train('local', tmp_path, 2_000, core='feed_forward')
+  result = _train('local', tmp_path, 2_000, core=cores.FeedForward(16))
   path = pathlib.Path(result.run_dir) / 'logs/train.jsonl'
   row = json.loads(path.read_text().splitlines()[-1])
   total = seat_games.rewards(seat_games.TABLE).sum()
@@ -131,7 +139,7 @@ def test_returns_of_local_runs_are_those_of_seats_in_a_game(tmp_path):
 
 @pytest.mark.parametrize('runtime', ENVIRONMENTS)
 def test_members_and_opponents_take_seats_that_come_and_go(runtime, tmp_path):
-  experiment = _experiment(runtime, 400, core='gru').replace(
+  experiment = _experiment(runtime, 400, core=cores.GRU(16)).replace(
     population=population.PopulationConfig(num_members=2, burn_in_games=2),
     opponents={'random': population.uniform_player},
     num_environments=6,

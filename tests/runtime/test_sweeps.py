@@ -17,7 +17,7 @@ EXPERIMENT = run_helpers.make_experiment(
   functional_fakes.make_matching(),
   max_num_actor_steps=128,
 )
-RATE, SIZES = 'agent.learning_rate', 'agent.vector_hidden_sizes'
+RATE, SIZES = 'agent.learning_rate', 'agent.torso.hidden_sizes'
 
 
 def test_cells_and_seeds_train_together(tmp_path, capsys):

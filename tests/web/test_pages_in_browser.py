@@ -205,32 +205,73 @@ def test_the_page_of_the_site_is_played_by_keys(page, tmp_path):
 # Without the API, which documents modules that need Python 3.10.
 _SITE = f"""INHERIT: {ROOT}/mkdocs.yml
 docs_dir: {ROOT}/docs
-exclude_docs: "*.py\\n/api/\\n"
+exclude_docs: "*.py\\n*.yml\\n/api/\\n"
 hooks: [{ROOT}/docs/hooks.py]
 nav: null
 """
 
 
-@pytest.mark.slow
-def test_no_page_of_the_site_logs_an_error_or_is_too_wide(page, tmp_path):
+# What users type, and the page that they look for.
+_SEARCHES = {
+  'gamma': 'coming_from',
+  'n_steps': 'coming_from',
+  'lr': 'how_to/schedules',
+  'learning rate schedule': 'how_to/schedules',
+  'PBT': 'how_to/population_based_training',
+  'self-play': 'tutorials/population',
+  'multi-agent': 'how_to/pettingzoo',
+  'LSTM': 'which_core',
+  'frame stack': 'how_to/atari',
+  'checkpoint': 'how_to/go_on_from_a_checkpoint',
+  'save model': 'how_to/export_parameters',
+  'Optuna': 'how_to/sweeps',
+  'early stopping': 'how_to/callbacks',
+  'GPU': 'how_to/gpu',
+  'agent does not learn': 'how_to/tips',
+}
+
+
+@pytest.fixture(scope='module')
+def site(tmp_path_factory):
   pytest.importorskip('mkdocs')
-  config, site = tmp_path / 'mkdocs.yml', tmp_path / 'site'
+  directory = tmp_path_factory.mktemp('site')
+  config, made = directory / 'mkdocs.yml', directory / 'site'
   config.write_text(_SITE, 'utf-8')
   subprocess.run(
-    [sys.executable, '-m', 'mkdocs', 'build', '-q', '-f', config, '-d', site],
+    [sys.executable, '-m', 'mkdocs', 'build', '-q', '-f', config, '-d', made],
     check=True,
     timeout=300,
   )
-  files = staticfiles.StaticFiles(directory=site)
+  files = staticfiles.StaticFiles(directory=made)
   app = applications.Starlette(routes=[routing.Mount('/', files)])
-  paths = sorted(site.rglob('*.html'))
-  assert len(paths) > 40
   with _serve(app) as address:
-    for width in (1440, 390):
-      page.set_viewport_size({'width': width, 'height': 844})
-      for path in paths:
-        page.goto(f'{address}/{path.relative_to(site)}')
-        assert page.evaluate(_OVERFLOW) <= 0, path
+    yield made, address
+
+
+@pytest.mark.slow
+def test_no_page_of_the_site_logs_an_error_or_is_too_wide(page, site):
+  directory, address = site
+  paths = sorted(directory.rglob('*.html'))
+  assert len(paths) > 40
+  for width in (1440, 390):
+    page.set_viewport_size({'width': width, 'height': 844})
+    for path in paths:
+      page.goto(f'{address}/{path.relative_to(directory)}')
+      assert page.evaluate(_OVERFLOW) <= 0, path
+
+
+@pytest.mark.slow
+def test_searches_by_the_words_of_users_lead_to_the_right_page_first(
+  page, site
+):
+  _, address = site
+  for words, expected in _SEARCHES.items():
+    page.goto(f'{address}/index.html')
+    page.fill('.md-search__input', words)
+    result = '.md-search-result__item a'
+    page.wait_for_selector(result, state='attached')
+    first = page.get_attribute(result, 'href')
+    assert re.search(rf'/{expected}\.html', first), f'{words}: {first}'
 
 
 def test_a_shared_game_plays_the_same_states_without_a_network(
@@ -388,7 +429,7 @@ def test_a_run_is_watched_while_it_trains(page, tmp_path):
     [
       sys.executable, '-m', 'ftwax', 'train', 'catch', '--watch',
       '--runtime=device', '--max_num_actor_steps=100_000_000',
-      '--eval_every=0', '--num_environments=2', '--set=agent.hidden_size=4',
+      '--eval_every=0', '--num_environments=2',
       '--set=agent.core=feed_forward', f'--run_dir={tmp_path / "run"}',
     ],
     stdout=subprocess.PIPE,

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import compilation, types
+from ftwax import compilation, parts, types
 from ftwax.agents.acme import interfaces
 from ftwax.agents.acme import variables as variables_lib
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import bounds as bounds_lib
 from ftwax.agents.actor_critic import faults, images
 from ftwax.records import loggers
-from ftwax.replay import auxiliary_replay, samples
+from ftwax.replay import samples
 
 if TYPE_CHECKING:
   from acme.utils import counting
@@ -35,7 +34,7 @@ class Learner(interfaces.Learner):
     logger: loggers.Logger,
     max_skipped_updates: int = 25,
     image_writer: images.ImageWriter | None = None,
-    bounds: bounds_lib.Bounds = bounds_lib.BOUNDS,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
     counter: counting.Counter | None = None,
   ):
     """Makes a learner in its initial state.
@@ -49,7 +48,7 @@ class Learner(interfaces.Learner):
         gradients after which the learner raises an error.
       image_writer: logs images of the batches; None for none.
       bounds: bounds of hyperparameters set by `set_hyperparameters`; see
-        `bounds.check_values`.
+        `parts.check_values`.
       counter: counts updates as `steps`, and its counts are logged; None counts
         nothing.
     """
@@ -58,7 +57,7 @@ class Learner(interfaces.Learner):
     self._logger = logger
     self._max_skipped_updates = max_skipped_updates
     self._image_writer = image_writer
-    self._bounds = bounds
+    self._bounds = bounds or {}
     self._update = compilation.jit(core.update)
     init = compilation.jit_unoptimized(core.init)
     self._state: types.TrainingState = init(key)
@@ -91,9 +90,6 @@ class Learner(interfaces.Learner):
       int(np.max(self._state.skipped_in_a_row)), self._max_skipped_updates
     )
     self._state, metrics = self._update(self._state, sample.batch)
-    metrics = dict(metrics)
-    if sample.set_priorities is not None:
-      sample.set_priorities(metrics.pop(auxiliary_replay.PRIORITIES))
     counts = self._counter.increment(steps=1) if self._counter else {}
     self._logger.write(
       {
@@ -143,7 +139,7 @@ class Learner(interfaces.Learner):
       ValueError: if a value is out of the config's bounds, is not a number, or
         is fractional where the hyperparameter is an integer.
     """
-    bounds_lib.check_values(values._asdict(), self._bounds)
+    parts.check_values(values._asdict(), self._bounds)
     self._replace(hyperparameters=values)
 
   def set_internal_rewards(self, values: types.InternalRewards) -> None:
@@ -187,7 +183,6 @@ def make_learner(
   dataset: Iterator[samples.ReplaySample],
   logger_fn: loggers.LoggerFactory,
   environment_spec: types.EnvironmentSpec,
-  core: types.LearnerCore | None = None,
   counter: counting.Counter | None = None,
 ) -> Learner:
   """Makes a learner that logs under the labels `learner` and `images`.
@@ -199,22 +194,15 @@ def make_learner(
     dataset: yields batches.
     logger_fn: makes the logger of a label.
     environment_spec: specs of the environments.
-    core: the learner's functions, placed on devices; by default they run where
-      their arguments are.
     counter: see `Learner`.
   """
-  image_writer = None
-  if config.image_period:
-    image_writer = images.ImageWriter(
-      network, config, logger_fn('images', 'learner_steps', None)
-    )
   return Learner(
-    core or config.make_learner_core(network, environment_spec),
+    config.make_learner_core(network, environment_spec),
     key,
     dataset,
     logger_fn('learner', 'learner_steps', None),
     config.max_skipped_updates,
-    image_writer,
+    images.make_writer(config.tasks, network, logger_fn),
     config.bounds,
     counter,
   )

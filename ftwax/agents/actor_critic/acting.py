@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ftwax import distributions, trees, types
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax.agents.actor_critic import normalization
-from ftwax.networks import cores
+from ftwax.networks import recurrence
 
 
 def make_actor_core(
@@ -125,7 +125,7 @@ def _select_action(
     None if greedy else state.seed,
     make_network_input(timestep, previous_action_of(timestep, state.action)),
     # Before the step, as in the learner's unroll, not after `LAST`.
-    cores.reset_state(is_first(timestep), state.recurrent_state),
+    recurrence.reset_state(is_first(timestep), state.recurrent_state),
   )
   if greedy:
     action = distributions.mode(output.logits)

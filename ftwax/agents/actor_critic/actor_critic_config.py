@@ -1,28 +1,43 @@
 """The config of an agent, from which all of its functions are made.
 
+An agent is composed of parts: a core, a torso, heads, auxiliary tasks, an
+optimizer. Each part has its own options and hyperparameters; see `ftwax.parts`.
 Options, such as sizes, are static. Hyperparameters are data in the training
-state, so that a population may change them: the config holds a number or a
-prior for each, from which the learner samples its initial value.
+state, so that a population may change them: a field holds a number or a prior,
+from which the learner samples its initial value.
 """
 
 import dataclasses
 import functools
 import math
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
+import jax
 
-from ftwax import encodings, internal_rewards, types
 from ftwax import hyperparameters as hyperparameters_lib
-from ftwax.agents.actor_critic import acting, auxiliary, learning
-from ftwax.agents.actor_critic import bounds as bounds_lib
+from ftwax import internal_rewards, parts, types
+from ftwax.agents.actor_critic import (
+  acting,
+  auxiliary,
+  learning,
+  optimization,
+)
 from ftwax.agents.actor_critic import tasks as tasks_lib
 from ftwax.losses import policy_loss
+from ftwax.networks import (
+  cores,
+  embeddings,
+  entry_torsos,
+  recurrence,
+  recurrent,
+  torsos,
+)
+from ftwax.networks import heads as heads_lib
+from ftwax.replay import replay_options
 
-Scalar = hyperparameters_lib.Scalar
-Integer = hyperparameters_lib.Integer
+Scalar = parts.Scalar
+Integer = parts.Integer
 
 # One prior shared by all events, or a tuple with one for each.
 InternalRewardsPrior = (
@@ -34,79 +49,46 @@ NetworkFactory = Callable[
   [types.EnvironmentSpec, 'ActorCriticConfig'], types.RecurrentNetwork
 ]
 
-
 _Config = TypeVar('_Config', bound='ActorCriticConfig')
 
 
-@functools.cache
-def _find_hyperparameters(kind: Any) -> Mapping[str, bool]:
-  """Returns whether each hyperparameter is an integer, by name, in order."""
-  hints = typing.get_type_hints(kind)
-  return {
-    field.name: hints[field.name] == Integer
-    for field in dataclasses.fields(kind)
-    if hints[field.name] in (Scalar, Integer)
-  }
-
-
 @dataclasses.dataclass(frozen=True)
-class ActorCriticConfig(types.Config):
-  """An agent; a named agent sets its own defaults, network and loss.
-
-  The first fields are hyperparameters: a number is fixed, a prior may evolve.
-  Those of a subclass follow, each annotated as `Scalar` or `Integer`.
+class ActorCriticConfig(parts.Part):
+  """An agent; a named agent sets its own defaults and loss.
 
   Attributes:
     learning_rate: step size of the optimizer at the first update.
-    learning_rate_decay_steps: number of updates over which the hyperparameters
-      in `decayed_hyperparameters`, by default the learning
-      rate, are annealed linearly to the share `decayed_to` of their values, by
-      default zero; infinity keeps them constant.
-    rms_prop_epsilon: added to RMSProp's mean square, inside the square root.
-      Adam ignores it.
     max_gradient_norm: maximum global norm of the gradients; larger ones are
       scaled down to it. It applies to the gradient of all losses together,
-      after `loss_reduction`. The logged `gradient_norm` is
-      the norm before clipping.
+      after `loss_reduction`. The logged `gradient_norm` is the norm before
+      clipping.
     discount: factor that multiplies the environment's discount.
     max_abs_reward: rewards are clipped to this magnitude in the loss.
     baseline_cost: weight of the value loss.
     entropy_cost: weight of the entropy bonus.
-    pixel_control_cost: weight of pixel control, if used.
-    pixel_control_discount: discount of the pseudo-rewards of pixel control.
-    reward_prediction_cost: weight of reward prediction, if used.
-    value_replay_cost: weight of value replay, if used.
-    off_policy_cost: weight of the loss on replayed trajectories, if used.
-    replay_priority_exponent: exponent of the priorities of replayed
-      trajectories, if replay is prioritized; 0 samples uniformly.
-    replay_importance_exponent: exponent of their importance weights; 1 corrects
-      fully for prioritized sampling.
-    network: makes a network that replaces the agent's own; see
-      `NetworkFactory`.
+    core: the recurrent core: a part or a name of `networks.cores`, or a
+      function that makes a core of your own, a `recurrence.RecurrentCore`.
+    torso: what observations pass through before the core: a part or a name of
+      `networks.torsos`, or a function that makes a torso of your own, which
+      maps an observation, leaves [B, ...], to features [B, num_features]. The
+      network appends the previous action and reward to these.
+    heads: options of the policy and value heads.
+    skip_connection: whether heads read the core's inputs as well as its
+      features; see `recurrence.SkipConnection`.
+    separate_value: whether the value has its own torso and core.
+    network: makes a network that replaces all of these; see `NetworkFactory`.
     loss: replaces the agent's policy loss.
-    tasks: auxiliary tasks in addition to those that the options name.
+    tasks: auxiliary tasks: parts or names of `actor_critic.tasks`, or tasks of
+      your own, `auxiliary.AuxiliaryTask`.
     internal_rewards_prior: prior of the agent's reward for each event, or a
-      tuple with one prior for each event; a scalar reward is one event. None
-      leaves the choice to `make_internal_rewards_prior`.
-    entry_encodings: encodings of individual observation entries, by path:
-      `scaled` for pixels and numbers, `one_hot` or `embedding` for codes, in
-      place of those that `ftwax.encodings` chooses by dtype, shape and bounds.
-    use_pixel_control: whether to learn to change the pixels of the frame; see
-      `losses.pixel_control`.
-    use_reward_prediction: whether to learn to predict the sign of the next
-      reward; see `losses.reward_prediction`.
-    use_value_replay: whether to train the value on replayed trajectories too;
-      see `losses.value_replay`.
-    use_off_policy: whether to train policy and value on replayed trajectories
-      too, with V-trace.
-    frame_entry: path of the observation entry that pixel control acts on, such
-      as 'camera/left'; None if the observation is a single array.
-    cell_size: height and width of a pixel control cell, in pixels; for a
-      signal, the number of consecutive samples of one channel.
-    crop_size: (height, width) of the central crop that the cells cover; None
-      covers as much of the frame as whole cells can. A signal is not cropped.
+      tuple with one prior for each event; a scalar reward is one event. None:
+      uniform in [-1, 1] for a vector of events, as in the FTW paper, and 1 for
+      a scalar reward, whose sign a single agent could not learn.
     sequence_length: T, transitions in a trajectory.
     batch_size: B, trajectories in an update.
+    num_epochs: passes over the batch in each update.
+    num_minibatches: optimizer steps in an epoch, each on an equal share of the
+      batch's sequences.
     normalize_observations: whether to normalize each element of float entries
       to mean 0 and variance 1 by running statistics. Images and the entry that
       pixel control acts on are exempt; see `actor_critic.normalization`.
@@ -114,228 +96,126 @@ class ActorCriticConfig(types.Config):
       root mean square of returns, so that the reward scale affects neither the
       policy nor the value loss.
     normalize_advantages: whether to normalize the advantages of fresh
-      trajectories to mean 0 and variance 1 over the batch. None follows the
-      policy loss: PPO normalizes, the others do not.
-    optimizer: `rms_prop` or `adam`.
-    rms_prop_decay: decay of RMSProp's moving mean square of gradients.
-    decayed_hyperparameters: names of the hyperparameters that are annealed
-      linearly over `learning_rate_decay_steps` updates.
-    decayed_to: the share of their values at which these end.
+      trajectories to mean 0 and variance 1 over the batch.
+    optimizer: a part or a name of `actor_critic.optimization`.
+    decay: which hyperparameters are annealed, and over how many updates.
     loss_reduction: `sum` or `mean` over the transitions of an optimizer step;
       `max_gradient_norm` must suit it.
-    num_epochs: passes over the batch in each update.
-    num_minibatches: optimizer steps in an epoch, each on an equal share of the
-      batch's sequences.
-    max_skipped_updates: number of consecutive updates with a non-finite
-      gradient after which the learner raises an error.
-    max_queue_size: maximum number of trajectories in the queue; None for a
-      batch, at least 32.
-    replay_capacity: number of past trajectories kept for auxiliary tasks.
-    prioritize_replay: whether to sample these in proportion to their errors
-      when last replayed, with importance weights as in R2D2 (Kapturowski et
-      al., 2019), instead of uniformly. Not available with Reverb.
-    reward_prediction_capacity: minimum number of sequences kept for reward
-      prediction, separately for zero and for nonzero rewards.
-    reward_prediction_length: number of observations in such a sequence.
-    reward_prediction_period: timesteps between the ends of two sequences.
-    reward_prediction_threshold: absolute value up to which a reward counts as
-      zero.
-    delta_encode: whether to store frames as differences, which compress better.
-    prefetch_size: number of batches prefetched to the device.
-    replay_timeout_s: time in seconds that the queue may take to accept or yield
-      an item.
-    image_period: updates between two logs of images, see `images`; 0 disables
-      them. The device runtime logs none.
+    replay: past trajectories for auxiliary tasks.
+    queue: fresh trajectories, where actors and learners do not alternate.
   """
 
   # Name of the agent.
   name: ClassVar[str] = 'actor_critic'
+  is_nested: ClassVar[bool] = False
 
   learning_rate: Scalar = 2e-3
-  learning_rate_decay_steps: Scalar = math.inf
-  rms_prop_epsilon: Scalar = 1e-3
-  max_gradient_norm: Scalar = 0.5
-  discount: Scalar = 0.99
-  max_abs_reward: Scalar = math.inf
+  max_gradient_norm: Scalar = parts.scalar(0.5, unlimited=True)
+  discount: Scalar = parts.scalar(0.99, high=1.0)
+  max_abs_reward: Scalar = parts.scalar(math.inf, unlimited=True)
   baseline_cost: Scalar = 0.5
   entropy_cost: Scalar = 0.01
-  pixel_control_cost: Scalar = 0.05
-  pixel_control_discount: Scalar = 0.9
-  reward_prediction_cost: Scalar = 1.0
-  value_replay_cost: Scalar = 1.0
-  off_policy_cost: Scalar = 1.0
-  replay_priority_exponent: Scalar = 0.9
-  replay_importance_exponent: Scalar = 0.6
 
-  # Parts of the user's own.
+  # Network.
+  core: str | parts.Part | cores.MakeCore = 'lstm'
+  torso: str | torsos.Torso | Callable[[], entry_torsos.Torso] = torsos.Torso()  # noqa: RUF009
+  heads: heads_lib.Heads = heads_lib.Heads()  # noqa: RUF009
+  skip_connection: bool = True
+  separate_value: bool = False
   network: NetworkFactory | None = None
-  loss: policy_loss.PolicyLoss | None = None
-  tasks: tuple[auxiliary.AuxiliaryTask, ...] = ()
 
+  # Losses.
+  loss: policy_loss.PolicyLoss | None = None
+  tasks: tuple[str | tasks_lib.Task | auxiliary.AuxiliaryTask, ...] = ()
   internal_rewards_prior: InternalRewardsPrior | None = (
     hyperparameters_lib.Constant(1.0)
   )
 
-  entry_encodings: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-  # Smallest and largest value of each hyperparameter; those not listed must be
-  # non-negative.
-  bounds: ClassVar[Mapping[str, tuple[float, float]]] = bounds_lib.BOUNDS
-
-  # Auxiliary tasks.
-  use_pixel_control: bool = False
-  use_reward_prediction: bool = False
-  use_value_replay: bool = False
-  use_off_policy: bool = False
-  frame_entry: str | None = None
-  cell_size: int = 4
-  crop_size: tuple[int, int] | None = None
-
   # Trajectories.
-  sequence_length: int = 32
-  batch_size: int = 4
+  sequence_length: int = parts.option(32, low=1)
+  batch_size: int = parts.option(4, low=1)
+  num_epochs: int = parts.option(1, low=1)
+  num_minibatches: int = parts.option(1, low=1)
 
   # Normalization.
   normalize_observations: bool = False
   normalize_returns: bool = False
-  normalize_advantages: bool | None = None
+  normalize_advantages: bool = False
 
   # Optimizer.
-  optimizer: str = 'adam'
-  rms_prop_decay: float = 0.99
-  decayed_hyperparameters: tuple[str, ...] = ('learning_rate',)
-  decayed_to: float = 0.0
-  loss_reduction: str = 'mean'
-  num_epochs: int = 1
-  num_minibatches: int = 1
-  max_skipped_updates: int = 25
+  optimizer: str | optimization.Optimizer = optimization.Adam()  # noqa: RUF009
+  decay: optimization.LinearDecay = optimization.LinearDecay()  # noqa: RUF009
+  loss_reduction: str = parts.option('mean', choices=('sum', 'mean'))
 
   # Replay.
-  max_queue_size: int | None = None
-  replay_capacity: int = 100
-  prioritize_replay: bool = False
-  reward_prediction_capacity: int = 800
-  reward_prediction_length: int = 3
-  reward_prediction_period: int = 1
-  reward_prediction_threshold: float = 0.0
-  delta_encode: bool = False
-  prefetch_size: int = 1
-  replay_timeout_s: float = 60.0
-
-  image_period: int = 0
+  replay: replay_options.Replay = replay_options.Replay()  # noqa: RUF009
+  queue: replay_options.Queue = replay_options.Queue()  # noqa: RUF009
 
   def __post_init__(self) -> None:
-    """Checks each option and the combinations of options."""
-    for field in dataclasses.fields(self):
-      value = getattr(self, field.name)
-      is_count = (
-        isinstance(field.default, int)
-        and field.name not in self._hyperparameters
-      )
-      if is_count and not isinstance(value, int | np.integer):
-        raise ValueError(
-          f'{field.name} ({value!r}) must be an integer; choose'
-          f' {field.default}.'
-        )
-    for entry, encoding in self.entry_encodings.items():
-      if encoding not in encodings.ENCODINGS:
-        raise ValueError(
-          f'entry_encodings[{entry!r}] ({encoding!r}) must be one of'
-          f' {encodings.ENCODINGS}; choose one.'
-        )
-    for name in ('network', 'loss'):
+    """Finds parts by name, and checks options and their combinations."""
+    for name, found in (
+      ('core', cores.find(self.core)),
+      ('torso', torsos.find(self.torso)),
+      ('tasks', tuple(map(tasks_lib.find, self.tasks))),
+      ('optimizer', optimization.find(self.optimizer)),
+    ):
+      object.__setattr__(self, name, found)
+    super().__post_init__()
+    for name in ('core', 'torso', 'network', 'loss'):
       value = getattr(self, name)
-      if value is not None and not callable(value):
+      if not (value is None or callable(value) or hasattr(value, 'make')):
         raise ValueError(
           f'{name} ({value!r}) must be a function, which a record only names;'
           ' pass the function in Python.'
         )
+    auxiliary.check_tasks(self.all_tasks)
+    self._check_latents()
     self._check_sizes()
-    for name in (
-      'sequence_length',
-      'num_epochs',
-      'num_minibatches',
-      'max_skipped_updates',
-      'replay_capacity',
-      'reward_prediction_capacity',
-      'reward_prediction_length',
-      'reward_prediction_period',
-    ):
-      value = getattr(self, name)
-      if value < 1:
-        raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
-    if not 0.0 <= self.reward_prediction_threshold < math.inf:
+    self._check_rewards()
+    known = parts.collect(self)
+    for name in self.decay.names:
+      if name not in known:
+        raise ValueError(
+          f'names ({name!r}) of LinearDecay must be among the hyperparameters;'
+          f' choose from {list(known)}.'
+        )
+
+  def _check_latents(self) -> None:
+    has_kl = any(isinstance(task, tasks_lib.LatentKL) for task in self.tasks)
+    if has_kl and isinstance(self.core, cores.Core | cores.StackedLSTM):
       raise ValueError(
-        f'reward_prediction_threshold ({self.reward_prediction_threshold}) must'
-        ' be finite and not negative, like the absolute rewards that it is'
-        ' compared with; choose 0.'
-      )
-    if self.image_period < 0:
-      raise ValueError(
-        f'image_period ({self.image_period}) must not be negative; choose 0 for'
-        ' no images.'
-      )
-    self._check_optimization()
-    self._check_replay()
-    self._check_priors()
-    if self.use_off_policy and self.use_value_replay:
-      raise ValueError(
-        f'use_value_replay ({self.use_value_replay}) must be False with'
-        ' use_off_policy=True, which learns the value from the same'
-        ' trajectories; turn one of the two off.'
+        f'core ({self.core!r}) must have latents for the task latent_kl; choose'
+        ' core=cores.RPTH(), or leave the task out of tasks.'
       )
 
   def _check_sizes(self) -> None:
-    for field in dataclasses.fields(self):
-      value = getattr(self, field.name)
-      if value is not None and field.name.endswith(('_size', '_sizes')):
-        for size in value if isinstance(value, tuple | list) else (value,):
-          if not isinstance(size, int | np.integer) or size < 1:
-            raise ValueError(
-              f'{field.name} ({value!r}) must be at least 1; choose'
-              f' {field.default!r}.'
-            )
-
-  def _check_replay(self) -> None:
+    if self.batch_size % self.num_minibatches:
+      raise ValueError(
+        f'num_minibatches ({self.num_minibatches}) must divide batch_size'
+        f' ({self.batch_size}), since minibatches are whole sequences; choose'
+        f' num_minibatches={math.gcd(self.num_minibatches, self.batch_size)}.'
+      )
     if self.queue_size < self.batch_size:
       raise ValueError(
-        f'batch_size ({self.batch_size}) must not be above max_queue_size'
-        f' ({self.max_queue_size}), or the queue could never fill a batch;'
-        f' choose max_queue_size={2 * self.batch_size}.'
+        f'batch_size ({self.batch_size}) must not be above max_size'
+        f' ({self.queue_size}) of the queue, which could never fill a batch;'
+        f' choose queue=Queue(max_size={2 * self.batch_size}).'
       )
-    if self.reward_prediction_length > self.sequence_length:
+    prediction = self.find_task(tasks_lib.RewardPrediction)
+    if prediction is not None and prediction.length > self.sequence_length:
       raise ValueError(
-        f'reward_prediction_length ({self.reward_prediction_length}) must not'
-        f' be above sequence_length ({self.sequence_length}), from which its'
-        ' frames are taken; choose a smaller one.'
+        f'length ({prediction.length}) of RewardPrediction must not be above'
+        f' sequence_length ({self.sequence_length}), from which its frames are'
+        ' taken; choose a smaller one.'
       )
-    if not self.replay_timeout_s > 0.0 or math.isinf(self.replay_timeout_s):
+    names = {task.name for task in self.all_tasks}
+    if {tasks_lib.OffPolicy.name, tasks_lib.ValueReplay.name} <= names:
       raise ValueError(
-        f'replay_timeout_s ({self.replay_timeout_s}) must be positive and'
-        ' finite, since a full queue would otherwise block forever; choose 60.'
+        f'tasks ({self.tasks}) must not have value_replay with off_policy,'
+        ' which learns the value from the same trajectories; choose one.'
       )
 
-  def _check_priors(self) -> None:
-    for name, is_integer in self._hyperparameters.items():
-      value = getattr(self, name)
-      # Equal agents compare as equal, however a fixed value is written.
-      if isinstance(value, hyperparameters_lib.Constant) and not is_integer:
-        object.__setattr__(self, name, value.value)
-      elif isinstance(value, bool) or not (
-        isinstance(value, int | float | np.number) or hasattr(value, 'sample')
-      ):
-        schedule = ''
-        if callable(value):  # Such as one of optax.
-          schedule = ' For a linear schedule, add .decayed_over(num_steps).'
-        raise ValueError(
-          f'{name} ({value!r}) must be a number or a prior; choose'
-          f' {getattr(type(self), name)!r}.{schedule}'
-        )
-      elif is_integer and not _is_integer(value):
-        raise ValueError(
-          f'{name} ({value!r}) must be an integer or a prior of integers;'
-          ' choose 10, or hyperparameters.UniformInteger(5, 20).'
-        )
+  def _check_rewards(self) -> None:
     rewards = self.internal_rewards_prior
     for prior in rewards if isinstance(rewards, tuple) else (rewards,):
       if prior is not None and not hasattr(prior, 'sample'):
@@ -343,112 +223,69 @@ class ActorCriticConfig(types.Config):
           f'internal_rewards_prior ({prior!r}) must be a prior; choose'
           f' hyperparameters.Constant({prior!r}).'
         )
-    bounds_lib.check_priors(self._all_priors(), self.bounds)
-
-  @property
-  def _hyperparameters(self) -> Mapping[str, bool]:
-    kind: Any = type(self)
-    return _find_hyperparameters(kind)
 
   @property
   def priors(self) -> Any:
-    """A NamedTuple of the prior of each hyperparameter, in field order.
-
-    Unused hyperparameters have a single value, so that a population neither
-    draws nor perturbs them.
-    """
-    priors = self._all_priors()
-    unused = {
-      name: hyperparameters_lib.fix(priors[name], self._hyperparameters[name])
-      for name in self.unused_hyperparameters
-    }
-    make = hyperparameters_lib.make_type(tuple(priors))
-    return make(**{**priors, **unused})
+    """A NamedTuple of the prior of each hyperparameter of the parts."""
+    collected = self._hyperparameters()
+    make = hyperparameters_lib.make_type(tuple(collected))
+    return make(**{name: one.prior for name, one in collected.items()})
 
   @property
-  def unused_hyperparameters(self) -> frozenset[str]:
-    """Names of the hyperparameters that no part of the agent reads.
+  def bounds(self) -> dict[str, tuple[float, float]]:
+    """Smallest and largest value of each hyperparameter, both inclusive."""
+    return {name: one.bounds for name, one in self._hyperparameters().items()}
 
-    A network, loss or task of the user's own may read any of them.
-    """
-    if self.network or self.loss or self.tasks:
-      return frozenset()
-    return frozenset(name for name, reads in self._reads.items() if not reads)
-
-  @property
-  def _reads(self) -> dict[str, bool]:
-    """Whether the agent reads the hyperparameters that only some parts do."""
-    prioritizes = self.prioritize_replay and (
-      self.use_value_replay or self.use_off_policy
-    )
-    return {
-      'rms_prop_epsilon': self.optimizer == 'rms_prop',
-      'pixel_control_cost': self.use_pixel_control,
-      'pixel_control_discount': self.use_pixel_control,
-      'reward_prediction_cost': self.use_reward_prediction,
-      'value_replay_cost': self.use_value_replay,
-      'off_policy_cost': self.use_off_policy,
-      'replay_priority_exponent': prioritizes,
-      'replay_importance_exponent': prioritizes,
-    }
-
-  def _all_priors(self) -> dict[str, hyperparameters_lib.Prior]:
-    return {
-      name: hyperparameters_lib.as_prior(getattr(self, name), is_integer)
-      for name, is_integer in self._hyperparameters.items()
-    }
+  def _hyperparameters(self) -> dict[str, parts.Hyperparameter]:
+    replays = auxiliary.REPLAY in auxiliary.sources(self.all_tasks)
+    used = self if replays else self.replace(replay=replay_options.Replay())
+    return parts.collect(used)
 
   @property
-  def controls_signal(self) -> bool:
-    """Whether pixel control acts on a signal [length, channels]."""
-    return False
+  def all_tasks(self) -> auxiliary.Tasks:
+    """The tasks, none of which is a name."""
+    return self.tasks
+
+  @property
+  def max_skipped_updates(self) -> int:
+    """Number of skipped updates in a row after which the learner fails."""
+    limit: int = optimization.find(self.optimizer).max_skipped_updates
+    return limit
 
   @property
   def queue_size(self) -> int:
     """Maximum number of trajectories in the queue."""
-    return self.max_queue_size or max(32, self.batch_size)
+    return self.queue.max_size or max(32, self.batch_size)
 
   @property
   def steps_per_update(self) -> int:
     """Number of optimizer steps in an update."""
     return self.num_epochs * self.num_minibatches
 
+  def find_task(
+    self, kind: type[tasks_lib.AnyTask]
+  ) -> tasks_lib.AnyTask | None:
+    """Returns the task of a class; None if the agent does not have it."""
+    found = (task for task in self.tasks if isinstance(task, kind))
+    return next(found, None)
+
   def decayed_over(
     self: _Config, num_steps: float, members: int = 1
   ) -> _Config:
     """Returns a copy that decays over so many steps of all members together."""
     steps_per_update = members * self.batch_size * self.sequence_length
-    return self.replace(
-      learning_rate_decay_steps=max(1.0, num_steps / steps_per_update)
-    )
+    steps = max(1.0, num_steps / steps_per_update)
+    return self.replace(decay=self.decay.replace(steps=steps))
 
-  def _check_optimization(self) -> None:
-    for name, choices in (
-      ('optimizer', ('rms_prop', 'adam')),
-      ('loss_reduction', ('sum', 'mean')),
-    ):
-      value = getattr(self, name)
-      if value not in choices:
-        raise ValueError(
-          f'{name} ({value!r}) must be one of {choices}; choose one.'
-        )
-    if self.batch_size % self.num_minibatches:
-      raise ValueError(
-        f'num_minibatches ({self.num_minibatches}) must divide batch_size'
-        f' ({self.batch_size}), since minibatches are whole sequences; choose'
-        f' num_minibatches={math.gcd(self.num_minibatches, self.batch_size)}.'
-      )
-    if not 0.0 <= self.decayed_to <= 1.0:
-      raise ValueError(
-        f'decayed_to ({self.decayed_to}) must be a share in [0, 1]; choose 0.1'
-        ' for a tenth of the first value.'
-      )
-    for name in self.decayed_hyperparameters:
-      if name not in self._hyperparameters:
-        raise ValueError(
-          f'decayed_hyperparameters ({name!r}) must be among the'
-          f' hyperparameters; choose from {list(self._hyperparameters)}.'
-        )
+  def with_size(self: _Config, size: int) -> _Config:
+    """Returns a copy with `size` units in the core and each layer."""
+    core: Any = self.core
+    torso: Any = self.torso
+    return self.replace(
+      core=core.with_size(size),
+      torso=torso.with_size(size),
+      heads=self.heads.with_size(size),
+    )
 
   def make_network(
     self, environment_spec: types.EnvironmentSpec
@@ -461,7 +298,46 @@ class ActorCriticConfig(types.Config):
     """
     if self.network is not None:
       return self.network(environment_spec, self)
-    return self._default_network(environment_spec)
+    core, torso = self.core, self.torso
+    if isinstance(core, cores.StackedLSTM) and core.wiring:
+      assert isinstance(torso, torsos.Torso)
+      make = functools.partial(torso.make, environment_spec.observations)
+      sizes = embeddings.part_sizes(environment_spec, make)
+      core = core.replace(input_sizes=sizes)
+    network = recurrent.make_recurrent_network(
+      environment_spec,
+      make_torso=lambda: self.make_torso(environment_spec.observations),
+      make_core=lambda: self.make_core(core),
+      head_options=self.heads,
+      separate_value=self.separate_value,
+      auxiliary_heads=recurrent.merge_heads(
+        task.make_heads(environment_spec)
+        for task in self.tasks
+        if isinstance(task, tasks_lib.Task)
+      ),
+      example_hyperparameters=self.sample_hyperparameters(
+        jax.random.PRNGKey(0)
+      ),
+    )
+    if not isinstance(self.core, parts.Part) or callable(self.torso):
+      # Trace custom parts now, so that a mismatch raises here.
+      jax.eval_shape(network.init, jax.random.PRNGKey(0))
+    return network
+
+  def make_torso(
+    self, observation_spec: types.SpecTree
+  ) -> Callable[[Any], types.Array]:
+    """Makes the torso; call within a Haiku transform."""
+    if isinstance(self.torso, torsos.Torso):
+      return self.torso.make(observation_spec)
+    assert callable(self.torso)
+    return self.torso()
+
+  def make_core(self, core: Any = None) -> recurrence.RecurrentCore:
+    """Makes the core, or `core`; call within a Haiku transform."""
+    make: Any = core or self.core
+    made: recurrence.RecurrentCore = make()
+    return recurrence.SkipConnection(made) if self.skip_connection else made
 
   def make_policy(
     self,
@@ -471,10 +347,6 @@ class ActorCriticConfig(types.Config):
   ) -> types.ActorCore:
     """Makes the functions of an actor, greedy in evaluation."""
     return acting.make_actor_core(network, environment_spec, greedy=evaluation)
-
-  def make_tasks(self) -> tuple[auxiliary.AuxiliaryTask, ...]:
-    """Makes the tasks that are learned in addition to policy and value."""
-    return (*tasks_lib.make_tasks(self), *self.tasks)
 
   def make_learner_core(
     self,
@@ -486,7 +358,7 @@ class ActorCriticConfig(types.Config):
       network,
       self.loss_fn,
       self,
-      self.make_tasks(),
+      self.all_tasks,
       internal_rewards.num_events(environment_spec.rewards),
       self.targets_fn,
       environment_spec.observations,
@@ -506,11 +378,6 @@ class ActorCriticConfig(types.Config):
   def _default_loss(self) -> policy_loss.PolicyLoss:
     raise NotImplementedError
 
-  def _default_network(
-    self, environment_spec: types.EnvironmentSpec
-  ) -> types.RecurrentNetwork:
-    raise NotImplementedError
-
   def sample_hyperparameters(self, key: types.Key) -> types.Hyperparameters:
     """Samples hyperparameters from their priors."""
     return hyperparameters_lib.sample(key, self.priors)
@@ -519,13 +386,10 @@ class ActorCriticConfig(types.Config):
     self, num_events: int
   ) -> InternalRewardsPrior:
     """Returns the prior of the agent's rewards for `num_events` events."""
-    del num_events
-    if self.internal_rewards_prior is None:
-      return hyperparameters_lib.Constant(1.0)
-    return self.internal_rewards_prior
-
-
-def _is_integer(value: Any) -> bool:
-  if isinstance(value, hyperparameters_lib.UniformInteger):
-    return True
-  return isinstance(value, int | np.integer)
+    if self.internal_rewards_prior is not None:
+      return self.internal_rewards_prior
+    constant, uniform = (
+      hyperparameters_lib.Constant,
+      hyperparameters_lib.Uniform,
+    )
+    return constant(1.0) if num_events == 1 else uniform(-1.0, 1.0)

@@ -7,7 +7,7 @@ fresh ones, so that the network is unrolled once for all tasks.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 
@@ -81,7 +81,7 @@ class TaskLoss(Protocol):
 
 
 class AuxiliaryTask(NamedTuple):
-  """An auxiliary task.
+  """An auxiliary task of your own; `tasks` has those of the library.
 
   Attributes:
     name: unique among the tasks of an agent.
@@ -94,8 +94,12 @@ class AuxiliaryTask(NamedTuple):
   loss: TaskLoss
 
 
+# Tasks of an agent: each is an `AuxiliaryTask`, or a part with its fields.
+Tasks = tuple[Any, ...]
+
+
 def sum_losses(
-  tasks: tuple[AuxiliaryTask, ...],
+  tasks: Tasks,
   inputs: TaskInputs,
   is_live: Mapping[str, types.Array],
 ) -> tuple[types.Array, dict[str, types.Array]]:
@@ -124,7 +128,7 @@ def sum_losses(
   return total, metrics
 
 
-def check_tasks(tasks: tuple[AuxiliaryTask, ...]) -> None:
+def check_tasks(tasks: Tasks) -> None:
   """Raises a ValueError if tasks share a name or have an unknown source."""
   names = [task.name for task in tasks]
   if len(set(names)) < len(names):
@@ -140,6 +144,6 @@ def check_tasks(tasks: tuple[AuxiliaryTask, ...]) -> None:
       )
 
 
-def sources(tasks: tuple[AuxiliaryTask, ...]) -> frozenset[str]:
+def sources(tasks: Tasks) -> frozenset[str]:
   """Returns the data sources that the tasks use."""
   return frozenset(task.source for task in tasks)

@@ -7,10 +7,8 @@ the frames. The predicted probabilities of the sign of the reward that follows
 these frames are logged as numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ftwax import encodings, types
-from ftwax.agents.actor_critic import acting, batches, tasks
+from ftwax.agents.actor_critic import acting, auxiliary, batches, tasks
 from ftwax.losses import pixel_control
 from ftwax.networks import embeddings
 from ftwax.records import loggers
-
-if TYPE_CHECKING:
-  from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 # Names of the classes, in the order of `reward_prediction.reward_class`.
 _CLASSES = ('zero', 'negative', 'positive')
@@ -36,18 +31,18 @@ class ImageWriter:
   def __init__(
     self,
     network: types.RecurrentNetwork,
-    config: config_lib.ActorCriticConfig,
+    control: tasks.PixelControl,
     logger: loggers.Logger,
   ):
     """Makes a writer.
 
     Args:
       network: the learner's network.
-      config: gives the period and the frames of pixel control.
+      control: gives the period and the frames.
       logger: receives the images, uint8 [height, width, 3].
     """
-    self._look = jax.jit(_make_look(network, config))
-    self._period = config.image_period
+    self._look = jax.jit(_make_look(network, control))
+    self._period = control.image_period
     self._logger = logger
 
   def write_if_due(
@@ -60,8 +55,21 @@ class ImageWriter:
     self._logger.write({**_to_images(seen), 'learner_steps': num_steps})
 
 
+def make_writer(
+  agent_tasks: auxiliary.Tasks,
+  network: types.RecurrentNetwork,
+  logger_fn: loggers.LoggerFactory,
+) -> ImageWriter | None:
+  """Returns a writer that logs as `images`; None if no task asks for images."""
+  for task in agent_tasks:
+    if isinstance(task, tasks.PixelControl) and task.image_period:
+      logger = logger_fn('images', 'learner_steps', None)
+      return ImageWriter(network, task, logger)
+  return None
+
+
 def _make_look(
-  network: types.RecurrentNetwork, config: config_lib.ActorCriticConfig
+  network: types.RecurrentNetwork, control: tasks.PixelControl
 ) -> Callable[[types.TrainingState, types.LearnerBatch], dict[str, Any]]:
   """Returns a function from a state and a batch to the arrays to show."""
 
@@ -79,22 +87,22 @@ def _make_look(
       batches.with_own_rewards(state.internal_rewards, batch),
     )
     observation = batch.trajectory.timestep.observation
-    frames = _frames(config, observation)
+    frames = _frames(control, observation)
     seen: dict[str, types.Array] = {}
     if frames is not None:
       seen['frame'] = frames[-1, 0]
-      if tasks.PIXEL_CONTROL in network.heads:
-        controlled = tasks.controlled_frames(config, observation)
+      if control.name in network.heads:
+        controlled = control.frames(observation)
         seen |= _look_at_cells(
-          network, config, state, batch.trajectory, controlled[-2:, 0]
+          network, control, state, batch.trajectory, controlled[-2:, 0]
         )
     prediction = batch.reward_prediction
     if prediction is not None:
-      logits = network.heads[tasks.REWARD_PREDICTION](
+      logits = network.heads[tasks.RewardPrediction.name](
         state.params, prediction.observation
       )
       seen['probabilities'] = jax.nn.softmax(logits[0])
-      frames = _frames(config, prediction.observation)
+      frames = _frames(control, prediction.observation)
       if frames is not None:
         seen['reward_prediction'] = jnp.concatenate(list(frames[:, 0]), axis=1)
     return seen
@@ -104,7 +112,7 @@ def _make_look(
 
 def _look_at_cells(
   network: types.RecurrentNetwork,
-  config: config_lib.ActorCriticConfig,
+  control: tasks.PixelControl,
   state: types.TrainingState,
   trajectory: types.Trajectory,
   frames: types.Array,
@@ -119,15 +127,13 @@ def _look_at_cells(
     acting.is_first(timestep),
     trajectory.recurrent_state,
   )
-  values = network.heads[tasks.PIXEL_CONTROL](
-    state.params, output.features[-1:]
-  )
+  values = network.heads[control.name](state.params, output.features[-1:])
   best = [jnp.max(part[0, 0], axis=-1) for part in jax.tree.leaves(values)]
   changes = pixel_control.pseudo_rewards(
-    frames, config.cell_size, config.crop_size
+    frames, control.cell_size, control.crop_size
   )
   # The Kronecker product enlarges each cell to its size in the frame.
-  cell = np.ones((config.cell_size, config.cell_size), np.float32)
+  cell = np.ones((control.cell_size, control.cell_size), np.float32)
   return {
     'pixel_control': jnp.kron(sum(best) / len(best), cell),
     'pixel_change': jnp.kron(changes[0], cell),
@@ -135,14 +141,14 @@ def _look_at_cells(
 
 
 def _frames(
-  config: config_lib.ActorCriticConfig, observation: Any
+  control: tasks.PixelControl, observation: Any
 ) -> types.Array | None:
   """Returns the images [..., height, width, 1 or 3]; None if there are none.
 
   Other numbers of channels are averaged into one.
   """
   leaves = embeddings.named_leaves(observation)
-  frames: types.Array | None = leaves.get(config.frame_entry or '')
+  frames: types.Array | None = leaves.get(control.entry or '')
   if frames is None or frames.ndim not in (4, 5, 6):
     return None
   frames = encodings.to_image(frames.shape[2:], frames)

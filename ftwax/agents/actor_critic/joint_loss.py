@@ -31,7 +31,7 @@ class Objective(NamedTuple):
 
   network: types.RecurrentNetwork
   policy_loss: policy_loss_lib.PolicyLoss
-  auxiliary_tasks: tuple[auxiliary.AuxiliaryTask, ...] = ()
+  auxiliary_tasks: auxiliary.Tasks = ()
   make_targets: policy_loss_lib.MakeTargets | None = None
   averages: bool = False
   observation_spec: types.SpecTree = None

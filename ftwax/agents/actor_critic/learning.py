@@ -11,6 +11,7 @@ recompilation, and a population is `jax.vmap` of `init` and `update`.
 from __future__ import annotations
 
 import functools
+import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -25,6 +26,7 @@ from ftwax.agents.actor_critic import (
   joint_loss,
   normalization,
   optimization,
+  tasks,
 )
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.replay import auxiliary_replay
@@ -62,7 +64,7 @@ def make_learner_core(
   network: types.RecurrentNetwork,
   policy_loss: policy_loss_lib.PolicyLoss,
   config: config_lib.ActorCriticConfig,
-  auxiliary_tasks: tuple[auxiliary.AuxiliaryTask, ...] = (),
+  auxiliary_tasks: auxiliary.Tasks = (),
   num_events: int = 1,
   make_targets: policy_loss_lib.MakeTargets | None = None,
   observation_spec: types.SpecTree = None,
@@ -99,9 +101,8 @@ def make_learner_core(
   prior = config.make_internal_rewards_prior(num_events)
   entries: dict[str, tuple[int, ...]] = {}
   if config.normalize_observations:
-    controlled = (
-      (config.frame_entry or '') if config.use_pixel_control else None
-    )
+    control = config.find_task(tasks.PixelControl)
+    controlled = None if control is None else control.entry or ''
     entries = normalization.find_entries(observation_spec, controlled)
   static = _Static(objective, config, num_events, prior, entries)
   return types.LearnerCore(
@@ -116,7 +117,9 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
   )
   params = static.objective.network.init(params_key)
   hyperparameters = static.config.sample_hyperparameters(hyperparameters_key)
-  optimizer = optimization.make_optimizer(static.config, hyperparameters)
+  optimizer = optimization.make_optimizer(
+    static.config.optimizer, hyperparameters
+  )
   zero = jnp.zeros((), jnp.int32)
   return types.TrainingState(
     params=params,
@@ -142,7 +145,7 @@ def _update(
   static: _Static, state: types.TrainingState, batch: types.LearnerBatch
 ) -> tuple[types.TrainingState, types.Metrics]:
   hyperparameters = optimization.decay(
-    static.config, state.hyperparameters, state.steps
+    static.config.decay, state.hyperparameters, state.steps
   )
   take_steps = _one_step
   if static.config.steps_per_update > 1:
@@ -274,7 +277,9 @@ def _gradient_step(
   gradients, metrics = jax.grad(joint_loss.joint_loss, 1, has_aux=True)(
     static.objective, learned.params, hyperparameters, *inputs
   )
-  optimizer = optimization.make_optimizer(static.config, hyperparameters)
+  optimizer = optimization.make_optimizer(
+    static.config.optimizer, hyperparameters
+  )
   updates, opt_state = optimizer.update(gradients, learned.opt_state)
   # Applied here, since the optimizer's own learning rate is one.
   rate = hyperparameters.learning_rate
@@ -290,3 +295,87 @@ def _gradient_step(
     learned,
   )
   return learned, {**metrics, 'gradient_norm': gradient_norm}, finite
+
+
+def learn(
+  learner: types.LearnerCore,
+  replay: auxiliary_replay.AuxiliaryReplay | None,
+  num_updates: int,
+  state: types.TrainingState,
+  replay_state: Any,
+  trajectories: types.Trajectory,
+) -> tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]]:
+  """Learns from rollouts, using each trajectory once.
+
+  Args:
+    learner: functions of the learner.
+    replay: replay for auxiliary tasks; None if they need none.
+    num_updates: U, which divides R * M.
+    state: state of the learner.
+    replay_state: state of `replay`; unused without one.
+    trajectories: R rollouts of the state's parameters, leaves
+      [R, T + 1 or T, M, ...], with a recurrent state [R, M, ...].
+
+  Returns:
+    The new states, and the metrics and numbers of updates skipped in a row,
+    leaves [U].
+  """
+  if replay is not None:
+    rollouts = trajectories._replace(value=None)
+    for index in range(rollouts.timestep.reward.shape[0]):
+      past = jax.tree.map(operator.itemgetter(index), rollouts)
+      reward_class = replay.classify(past, state.internal_rewards)
+      replay_state = replay.add(replay_state, past, reward_class)
+  if num_updates > 1:
+    # Later updates have other parameters.
+    trajectories = trajectories._replace(value=None)
+
+  def step(
+    carry: tuple[types.TrainingState, Any], trajectory: types.Trajectory
+  ) -> tuple[
+    tuple[types.TrainingState, Any], tuple[types.Metrics, types.Array]
+  ]:
+    state, replay_state = carry
+    batch = types.LearnerBatch(trajectory)
+    if replay is not None:
+      replay_state, past, prediction = replay.sample(replay_state)
+      batch = types.LearnerBatch(trajectory, past, prediction)
+    state, metrics = learner.update(state, batch)
+    if auxiliary_replay.PRIORITIES in metrics:
+      assert replay is not None and batch.replay is not None
+      metrics = dict(metrics)
+      replay_state = replay.update_priorities(
+        replay_state,
+        batch.replay.slots,
+        metrics.pop(auxiliary_replay.PRIORITIES),
+      )
+    return (state, replay_state), (metrics, state.skipped_in_a_row)
+
+  (state, replay_state), rows = jax.lax.scan(
+    step,
+    (state, replay_state),
+    _make_batches(trajectories, num_updates),
+  )
+  return state, replay_state, rows
+
+
+def _make_batches(
+  trajectories: types.Trajectory, num_batches: int
+) -> types.Trajectory:
+  """Cuts rollouts, leaves [R, T, M, ...], into batches [U, T, R * M / U, ...].
+
+  The recurrent state, [R, M, ...], becomes [U, R * M / U, ...].
+  """
+
+  def cut(leaf: types.Array) -> types.Array:  # [R, M, ...]
+    # Not -1, since a leaf of the recurrent state may be empty.
+    num_columns = leaf.shape[0] * leaf.shape[1] // num_batches
+    return leaf.reshape(num_batches, num_columns, *leaf.shape[2:])
+
+  cut_each = jax.vmap(cut, in_axes=1, out_axes=1)  # [R, T, M, ...]
+  steps: types.Trajectory = jax.tree.map(
+    cut_each, trajectories._replace(recurrent_state=())
+  )
+  return steps._replace(
+    recurrent_state=jax.tree.map(cut, trajectories.recurrent_state)
+  )

@@ -1,75 +1,143 @@
-"""Optimizers and schedules whose hyperparameters are data.
+"""Optimizers and schedules, parts whose hyperparameters are data.
 
 Each traced update makes its optimizer from the hyperparameters in the state, so
 that changing one does not trigger a recompilation.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import ClassVar
 
 import jax.numpy as jnp
 import optax
 
-from ftwax import types
+from ftwax import parts, registry, types
 
-if TYPE_CHECKING:
-  from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
-# Adam's epsilon in common implementations of A2C and PPO.
-_ADAM_EPSILON = 1e-5
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Optimizer(parts.Part):
+  """Base of the optimizers.
+
+  Attributes:
+    max_skipped_updates: number of consecutive updates with a non-finite
+      gradient after which the learner raises an error.
+  """
+
+  max_skipped_updates: int = parts.option(25, low=1)
+
+  def scale(
+    self, hyperparameters: types.Hyperparameters
+  ) -> optax.GradientTransformation:
+    """Returns what scales gradients, for a learning rate of one."""
+    raise NotImplementedError
+
+
+@registry.register('optimizer.adam')
+@dataclasses.dataclass(frozen=True)
+class Adam(Optimizer):
+  """Adam.
+
+  Attributes:
+    epsilon: added to the root of the mean square; the default is that of common
+      implementations of A2C and PPO.
+  """
+
+  epsilon: float = parts.option(1e-5, above=0)
+
+  def scale(
+    self, hyperparameters: types.Hyperparameters
+  ) -> optax.GradientTransformation:
+    """Returns what scales gradients, for a learning rate of one."""
+    del hyperparameters
+    return optax.scale_by_adam(eps=self.epsilon)
+
+
+@registry.register('optimizer.rms_prop')
+@dataclasses.dataclass(frozen=True)
+class RMSProp(Optimizer):
+  """RMSProp, as in the papers on A3C, IMPALA and FTW.
+
+  Attributes:
+    epsilon: added to the mean square, inside the square root.
+    decay: decay of the moving mean square of gradients.
+  """
+
+  prefix: ClassVar[str] = 'rms_prop_'
+
+  epsilon: parts.Scalar = 1e-3
+  decay: float = parts.option(0.99, low=0, below=1)
+
+  def scale(
+    self, hyperparameters: types.Hyperparameters
+  ) -> optax.GradientTransformation:
+    """Returns what scales gradients, for a learning rate of one."""
+    return optax.scale_by_rms(
+      decay=self.decay, eps=hyperparameters.rms_prop_epsilon, eps_in_sqrt=True
+    )
+
+
+@registry.register('schedule.linear')
+@dataclasses.dataclass(frozen=True)
+class LinearDecay(parts.Part):
+  """Anneals hyperparameters linearly.
+
+  Attributes:
+    steps: number of updates over which they are annealed; infinity keeps them
+      constant.
+    names: names of the hyperparameters.
+    to: the share of their values at which they end.
+  """
+
+  prefix: ClassVar[str] = 'learning_rate_decay_'
+
+  steps: parts.Scalar = parts.scalar(math.inf, low=1.0, unlimited=True)
+  names: tuple[str, ...] = ('learning_rate',)
+  to: float = parts.option(0.0, low=0, high=1)
+
+
+# The optimizers by name.
+NAMED: Mapping[str, Optimizer] = {'adam': Adam(), 'rms_prop': RMSProp()}
+
+find = functools.partial(parts.find, 'optimizer', known=NAMED)
 
 
 def make_optimizer(
-  config: config_lib.ActorCriticConfig, hyperparameters: types.Hyperparameters
+  optimizer: str | Optimizer, hyperparameters: types.Hyperparameters
 ) -> optax.GradientTransformation:
-  """Makes the optimizer that the config names, with a learning rate of one.
+  """Makes an optimizer with a learning rate of one.
 
   The caller scales the updates by the learning rate. Gradients are clipped by
   their global norm before the optimizer sees them; the optimizer's updates are
   not clipped.
 
   Args:
-    config: names the optimizer.
+    optimizer: a part, or its name.
     hyperparameters: numbers of the optimizer, traced or not.
   """
-  if config.optimizer == 'adam':
-    scale = optax.scale_by_adam(eps=_ADAM_EPSILON)
-  else:
-    scale = optax.scale_by_rms(
-      decay=config.rms_prop_decay,
-      eps=hyperparameters.rms_prop_epsilon,
-      eps_in_sqrt=True,
-    )
   return optax.chain(
     optax.clip_by_global_norm(hyperparameters.max_gradient_norm),
-    scale,
+    find(optimizer).scale(hyperparameters),
     optax.scale(-1.0),
   )
 
 
 def decay(
-  config: config_lib.ActorCriticConfig,
+  schedule: LinearDecay,
   hyperparameters: types.Hyperparameters,
   steps: types.Array,
 ) -> types.Hyperparameters:
   """Returns the hyperparameters after `steps` updates.
 
-  Those named in `config.decayed_hyperparameters` are annealed linearly to the
-  share `config.decayed_to` of their values over `learning_rate_decay_steps`
-  updates; the others stay constant.
-
   Args:
-    config: names the hyperparameters to anneal.
+    schedule: names the hyperparameters to anneal; the others stay constant.
     hyperparameters: values at the first update.
     steps: int32 [], updates done.
   """
   # Zero if the number of steps is infinite.
   fraction = steps / hyperparameters.learning_rate_decay_steps
-  rest = 1.0 - (1.0 - config.decayed_to) * jnp.minimum(fraction, 1.0)
+  rest = 1.0 - (1.0 - schedule.to) * jnp.minimum(fraction, 1.0)
   return hyperparameters._replace(
-    **{
-      name: getattr(hyperparameters, name) * rest
-      for name in config.decayed_hyperparameters
-    }
+    **{name: getattr(hyperparameters, name) * rest for name in schedule.names}
   )

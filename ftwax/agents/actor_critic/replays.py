@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib.util
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import jax
 
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import auxiliary
+from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.replay import (
   auxiliary_replay,
-  gatherer,
-  local_replay,
   replay_options,
-  samples,
   trajectories,
 )
 
@@ -27,18 +22,6 @@ if TYPE_CHECKING:
   import reverb
 
   from ftwax.replay.reverb import adders, datasets
-
-
-class AgentReplay(NamedTuple):
-  """The writing and the reading end of an agent's replay.
-
-  Attributes:
-    adder: records timesteps.
-    dataset: yields batches.
-  """
-
-  adder: gatherer.TrajectoryGatherer
-  dataset: Iterator[samples.ReplaySample]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,21 +43,19 @@ class Replays:
   def options(self) -> replay_options.ReplayOptions:
     """Options of the replay that the auxiliary tasks learn from."""
     config = self.config
-    sources = auxiliary.sources(config.make_tasks())
-    replays = auxiliary.REPLAY in sources
-    predicts = auxiliary.REWARD_PREDICTION in sources
-    return replay_options.ReplayOptions(
-      replay_capacity=config.replay_capacity if replays else 0,
-      reward_prediction_capacity=(
-        config.reward_prediction_capacity if predicts else 0
-      ),
-      sequences=trajectories.Sequences(
-        config.reward_prediction_length,
-        config.reward_prediction_period,
-        config.reward_prediction_threshold,
-      ),
-      delta_encodes=config.delta_encode,
-      prioritized=replays and config.prioritize_replay,
+    replays = auxiliary.REPLAY in auxiliary.sources(config.all_tasks)
+    prioritized = replay_options.PrioritizedReplay
+    options = replay_options.ReplayOptions(
+      replay_capacity=config.replay.capacity if replays else 0,
+      delta_encodes=config.queue.delta_encode,
+      prioritized=replays and isinstance(config.replay, prioritized),
+    )
+    prediction = config.find_task(tasks.RewardPrediction)
+    if prediction is None:
+      return options
+    return options._replace(
+      reward_prediction_capacity=prediction.capacity,
+      sequences=prediction.sequences,
     )
 
   @functools.cached_property
@@ -97,31 +78,6 @@ class Replays:
       self.options, self.template, self.config.batch_size, num_environments
     )
 
-  def make_local(
-    self, keys: Sequence[types.Key], num_environments: int = 1
-  ) -> list[local_replay.LocalReplay]:
-    """Returns in-process replays, which share their compiled functions.
-
-    Args:
-      keys: random key of each replay.
-      num_environments: number of environments whose timesteps each one gathers.
-    """
-    functions = self.make_auxiliary(self.config.batch_size)
-    if functions is not None:
-      functions = auxiliary_replay.compile_functions(functions)
-    return [
-      local_replay.LocalReplay(
-        self.template,
-        num_environments,
-        self.config.batch_size,
-        self.config.queue_size,
-        self.options,
-        functions,
-        key,
-      )
-      for key in keys
-    ]
-
   def make_tables(self) -> list[reverb.Table]:
     """Returns the tables of a Reverb server.
 
@@ -132,9 +88,9 @@ class Replays:
 
     if self.options.prioritized:
       raise ValueError(
-        f'prioritize_replay ({self.config.prioritize_replay}) must be False'
-        ' with trajectories in Reverb; choose --runtime=device, or'
-        ' --replay=functional with --runtime=local.'
+        f'replay ({self.config.replay!r}) must be uniform with trajectories in'
+        ' Reverb; choose --runtime=device, or --replay=functional with'
+        ' --runtime=local.'
       )
     return [
       tables.make_queue(tables.QUEUE, self.config.queue_size, self.template),
@@ -151,7 +107,7 @@ class Replays:
       client,
       self.template,
       num_environments,
-      self.config.replay_timeout_s,
+      self.config.queue.timeout_s,
       self.options,
     )
 
@@ -163,50 +119,10 @@ class Replays:
       client,
       self.template,
       self.config.batch_size,
-      self.config.replay_timeout_s,
-      self.config.prefetch_size,
+      self.config.queue.timeout_s,
+      self.config.queue.prefetch_size,
       self.options,
     )
-
-  def make(
-    self,
-    keys: Sequence[types.Key],
-    num_environments: int,
-    stack: contextlib.ExitStack,
-    replay: str | None = None,
-    server: replay_options.ServerOptions = replay_options.LOOPBACK,
-  ) -> list[AgentReplay]:
-    """Makes one replay per member of a population.
-
-    Args:
-      keys: random key of each member's replay.
-      num_environments: number of environments in which each member acts.
-      stack: closes the replays when it exits.
-      replay: see `choose`.
-      server: options of the first Reverb server; later ones use the next ports.
-
-    Raises:
-      ExposedError: if Reverb's port cannot be closed to other machines.
-      ImportError: if Reverb is requested but not installed.
-      ValueError: if a port is given for a replay without a server.
-    """
-    if choose(replay, server.port) == replay_options.FUNCTIONAL:
-      local = self.make_local(keys, num_environments)
-      return [AgentReplay(each, each) for each in local]
-    from ftwax.replay.reverb import servers
-
-    replays = []
-    for index in range(len(keys)):
-      port = None if server.port is None else server.port + index
-      running = servers.make_server(self.make_tables(), port, server.expose)
-      stack.callback(servers.stop, running)
-      client = running.localhost_client()
-      dataset = self.make_dataset(client)
-      stack.callback(dataset.close)
-      adder = self.make_adder(client, num_environments)
-      stack.callback(adder.close)
-      replays.append(AgentReplay(adder, dataset))
-    return replays
 
 
 def choose(replay: str | None, port: int | None = None) -> str:

@@ -1,19 +1,20 @@
-"""The auxiliary tasks of the family.
+"""The auxiliary tasks of the family, each a part of an agent.
 
-Each task sums its loss over time and batch and multiplies it by the
-hyperparameter `<task>_cost`.
+    PPOConfig(tasks=('pixel_control', tasks.RewardPrediction(cost=0.1)))
+
+Each task sums its loss over time and batch and multiplies it by its cost.
+`NAMED` has them by name.
 """
 
-from __future__ import annotations
-
+import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from ftwax import encodings, types
+from ftwax import distributions, encodings, parts, registry, types
 from ftwax.agents.actor_critic import auxiliary, batches
 from ftwax.losses import (
   latent_kl,
@@ -23,65 +24,86 @@ from ftwax.losses import (
   value_replay,
   vtrace,
 )
-from ftwax.networks import embeddings
+from ftwax.networks import auxiliary_heads, embeddings, recurrent
+from ftwax.replay import trajectories
 
-if TYPE_CHECKING:
-  from ftwax.agents.actor_critic import actor_critic_config as config_lib
-
-# Names of the tasks and of the heads that they read.
-PIXEL_CONTROL = 'pixel_control'
-REWARD_PREDICTION = 'reward_prediction'
-VALUE_REPLAY = 'value_replay'
-OFF_POLICY = 'off_policy'
-LATENT_KL = 'latent_kl'
+AnyTask = TypeVar('AnyTask', bound='Task')
 
 
-def make_tasks(
-  config: config_lib.ActorCriticConfig,
-) -> tuple[auxiliary.AuxiliaryTask, ...]:
-  """Makes the tasks that the config asks for."""
-  tasks: list[auxiliary.AuxiliaryTask] = []
-  if config.use_pixel_control:
-    tasks.append(pixel_control_task(config))
-  if config.use_reward_prediction:
-    tasks.append(reward_prediction_task(config.reward_prediction_threshold))
-  if config.use_value_replay:
-    tasks.append(value_replay_task())
-  if config.use_off_policy:
-    tasks.append(off_policy_task())
-  return tuple(tasks)
+class Task(parts.Part):
+  """Base of the tasks; see `auxiliary.AuxiliaryTask`.
 
-
-def pixel_control_task(
-  config: config_lib.ActorCriticConfig,
-) -> auxiliary.AuxiliaryTask:
-  """Makes pixel control on replayed trajectories; see `losses.pixel_control`.
-
-  It uses the feature head `pixel_control` and the hyperparameters
-  `pixel_control_cost` and `pixel_control_discount`.
-
-  Args:
-    config: gives the entry to control, `frame_entry`, and its cells.
+  Attributes:
+    name: name of the task, of its head and of its metrics.
+    source: what it learns from.
   """
 
+  name: ClassVar[str]
+  source: ClassVar[str] = auxiliary.REPLAY
+
   def loss(
-    inputs: auxiliary.TaskInputs,
+    self, inputs: auxiliary.TaskInputs
   ) -> tuple[types.Array, dict[str, types.Array]]:
+    """Returns the weighted loss, float32 [], and its metrics."""
+    raise NotImplementedError
+
+  def make_heads(
+    self, environment_spec: types.EnvironmentSpec
+  ) -> recurrent.AuxiliaryHeads:
+    """Returns the heads that the task reads, by its name."""
+    del environment_spec
+    return recurrent.AuxiliaryHeads({}, {})
+
+
+@registry.register('task.pixel_control')
+@dataclasses.dataclass(frozen=True)
+class PixelControl(Task):
+  """Learns to change the pixels of a frame, from replayed trajectories.
+
+  See `losses.pixel_control`.
+
+  Attributes:
+    cost: weight of the loss.
+    discount: discount of the pseudo-rewards.
+    entry: path of the observation entry to control, such as 'camera/left'; None
+      if the observation is a single array.
+    cell_size: height and width of a cell, in pixels; for a signal, the number
+      of consecutive samples of one channel.
+    crop_size: (height, width) of the central crop that the cells cover; None
+      covers as much of the frame as whole cells can. A signal is not cropped.
+    is_signal: whether the entry is a signal [length, channels].
+    image_period: updates between two logs of what the learner sees, see
+      `images`; 0 logs nothing. The device runtime logs none.
+  """
+
+  name: ClassVar[str] = 'pixel_control'
+  prefix: ClassVar[str] = 'pixel_control_'
+
+  cost: parts.Scalar = 0.05
+  discount: parts.Scalar = parts.scalar(0.9, high=1.0)
+  entry: str | None = None
+  cell_size: int = parts.option(4, low=1)
+  crop_size: tuple[int, int] | None = parts.option(None, low=1)
+  is_signal: bool = False
+  image_period: int = parts.option(0, low=0)
+
+  def loss(
+    self, inputs: auxiliary.TaskInputs
+  ) -> tuple[types.Array, dict[str, types.Array]]:
+    """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
     replay, hyperparameters = inputs.replay, inputs.hyperparameters
-    action_values = inputs.heads[PIXEL_CONTROL](
+    action_values = inputs.heads[self.name](
       inputs.params, replay.output.features
     )
-    frames = controlled_frames(
-      config,
-      replay.trajectory.timestep.observation,
-      inputs.observation_spec,
+    frames = self.frames(
+      replay.trajectory.timestep.observation, inputs.observation_spec
     )
     losses = jax.vmap(
       functools.partial(
         pixel_control.pixel_control_loss,
-        cell_size=config.cell_size,
-        crop_size=config.crop_size,
+        cell_size=self.cell_size,
+        crop_size=self.crop_size,
       ),
       in_axes=(1, 1, batches.TRAJECTORY_AXIS, None),
     )(
@@ -94,39 +116,59 @@ def pixel_control_task(
       'error': replay.mean(losses)
     }
 
-  return auxiliary.AuxiliaryTask(PIXEL_CONTROL, auxiliary.REPLAY, loss)
+  def frames(
+    self, observation: types.ArrayTree, observation_spec: types.SpecTree = None
+  ) -> types.Array:
+    """Returns the frames to control.
 
+    Args:
+      observation: leaves [T + 1, B, ...].
+      observation_spec: gives the bounds of frames other than uint8; None for
+        frames that are in [0, 1] already.
 
-def controlled_frames(
-  config: config_lib.ActorCriticConfig,
-  observation: types.ArrayTree,
-  observation_spec: types.SpecTree = None,
-) -> types.Array:
-  """Returns the frames that pixel control acts on.
+    Returns:
+      [T + 1, B, height, width] or [T + 1, B, height, width, channels], uint8
+      or in [0, 1]. A signal [length, channels] becomes an image whose square
+      cells consist of `cell_size` samples of one channel each.
+    """
+    entry = self.entry or ''
+    frames: types.Array = embeddings.named_leaves(observation)[entry]
+    if observation_spec is not None:
+      frame_spec = embeddings.named_leaves(observation_spec)[entry]
+      frames = embeddings.scale_image(frames, frame_spec)
+    if self.is_signal:
+      # Repeating each channel makes cells square; a cell's mean change is
+      # still that of its one channel.
+      frames = jnp.repeat(frames, self.cell_size, axis=3)
+      # Drop the oldest samples, which do not fill a cell.
+      return frames[:, :, frames.shape[2] % self.cell_size :]
+    return encodings.to_image(frames.shape[2:], frames)
 
-  Args:
-    config: names the entry of the observation.
-    observation: leaves [T + 1, B, ...].
-    observation_spec: gives the bounds of frames other than uint8; None for
-      frames that are in [0, 1] already.
+  def make_heads(
+    self, environment_spec: types.EnvironmentSpec
+  ) -> recurrent.AuxiliaryHeads:
+    """Returns a head with action values for each cell.
 
-  Returns:
-    [T + 1, B, height, width] or [T + 1, B, height, width, channels], uint8 or
-    in [0, 1]. A signal [length, channels] becomes an image whose square cells
-    consist of `cell_size` samples of one channel each.
-  """
-  entry, size = config.frame_entry or '', config.cell_size
-  frames: types.Array = embeddings.named_leaves(observation)[entry]
-  if observation_spec is not None:
-    frame_spec = embeddings.named_leaves(observation_spec)[entry]
-    frames = embeddings.scale_image(frames, frame_spec)
-  if config.controls_signal:
-    # Repeating each channel makes cells square; a cell's mean change is still
-    # that of its one channel.
-    frames = jnp.repeat(frames, size, axis=3)
-    # Drop the oldest samples, which do not fill a cell.
-    return frames[:, :, frames.shape[2] % size :]
-  return encodings.to_image(frames.shape[2:], frames)
+    Raises:
+      ValueError: if the entry does not suit pixel control.
+    """
+    observations = environment_spec.observations
+    spec = embeddings.named_leaves(observations).get(self.entry or '')
+    shape = encodings.image_shape(getattr(spec, 'shape', ()))
+    if len(shape) not in (2, 3):
+      raise ValueError(
+        f'entry ({self.entry!r}) of PixelControl must name an image or signal'
+        f' of the observation ({observations!r}); choose an entry, or leave the'
+        ' task out if there is none.'
+      )
+    make: Any = auxiliary_heads.PixelControlHead
+    grid_shape: Any = pixel_control.grid_shape
+    if self.is_signal:
+      make, grid_shape = auxiliary_heads.SignalControlHead, signal_grid_shape
+    grid = grid_shape(shape, self.cell_size, self.crop_size)
+    num_actions = distributions.num_actions(environment_spec.actions)
+    of_features = {self.name: functools.partial(make, num_actions, grid)}
+    return recurrent.AuxiliaryHeads(of_features, {})
 
 
 def signal_grid_shape(
@@ -147,69 +189,112 @@ def signal_grid_shape(
   return shape[0] // cell_size, shape[1]
 
 
-def reward_prediction_task(threshold: float = 0.0) -> auxiliary.AuxiliaryTask:
-  """Makes reward prediction; see `losses.reward_prediction`.
+@registry.register('task.reward_prediction')
+@dataclasses.dataclass(frozen=True)
+class RewardPrediction(Task):
+  """Learns to predict the sign of the next reward from a few frames.
 
-  It uses the observation head `reward_prediction` and the hyperparameter
-  `reward_prediction_cost`.
+  See `losses.reward_prediction`.
 
-  Args:
-    threshold: absolute value up to which a reward counts as zero, the same as
-      in the replay that samples the sequences.
+  Attributes:
+    cost: weight of the loss.
+    length: number of observations in a sequence.
+    period: timesteps between the ends of two sequences.
+    threshold: absolute value up to which a reward counts as zero.
+    capacity: minimum number of sequences that are kept, separately for zero and
+      for nonzero rewards.
   """
 
+  name: ClassVar[str] = 'reward_prediction'
+  prefix: ClassVar[str] = 'reward_prediction_'
+  source: ClassVar[str] = auxiliary.REWARD_PREDICTION
+
+  cost: parts.Scalar = 1.0
+  length: int = parts.option(3, low=1)
+  period: int = parts.option(1, low=1)
+  threshold: float = parts.option(0.0, low=0)
+  capacity: int = parts.option(800, low=1)
+
+  @property
+  def sequences(self) -> trajectories.Sequences:
+    """The sequences that the replay keeps."""
+    return trajectories.Sequences(self.length, self.period, self.threshold)
+
   def loss(
-    inputs: auxiliary.TaskInputs,
+    self, inputs: auxiliary.TaskInputs
   ) -> tuple[types.Array, dict[str, types.Array]]:
+    """Returns the weighted loss, float32 [], and its metrics."""
     batch = inputs.reward_prediction
     assert batch is not None
-    logits = inputs.heads[REWARD_PREDICTION](inputs.params, batch.observation)
+    logits = inputs.heads[self.name](inputs.params, batch.observation)
     losses = reward_prediction.reward_prediction_loss(
-      logits, batch.reward, threshold
+      logits, batch.reward, self.threshold
     )
-    label = reward_prediction.reward_class(batch.reward, threshold)
+    label = reward_prediction.reward_class(batch.reward, self.threshold)
     return inputs.hyperparameters.reward_prediction_cost * jnp.sum(losses), {
       'accuracy': jnp.mean(jnp.argmax(logits, axis=-1) == label),
     }
 
-  return auxiliary.AuxiliaryTask(
-    REWARD_PREDICTION, auxiliary.REWARD_PREDICTION, loss
-  )
+  def make_heads(
+    self, environment_spec: types.EnvironmentSpec
+  ) -> recurrent.AuxiliaryHeads:
+    """Returns a head with logits for each sign of the reward."""
+    del environment_spec
+    head = recurrent.ObservationHead(
+      auxiliary_heads.RewardPredictionHead, self.length
+    )
+    return recurrent.AuxiliaryHeads({}, {self.name: head})
 
 
-def value_replay_task() -> auxiliary.AuxiliaryTask:
-  """Makes value replay; see `losses.value_replay`.
+@registry.register('task.value_replay')
+@dataclasses.dataclass(frozen=True)
+class ValueReplay(Task):
+  """Trains the value on replayed trajectories; see `losses.value_replay`.
 
-  It uses the hyperparameter `value_replay_cost`.
+  Attributes:
+    cost: weight of the loss.
   """
 
+  name: ClassVar[str] = 'value_replay'
+  prefix: ClassVar[str] = 'value_replay_'
+
+  cost: parts.Scalar = 1.0
+
   def loss(
-    inputs: auxiliary.TaskInputs,
+    self, inputs: auxiliary.TaskInputs
   ) -> tuple[types.Array, dict[str, types.Array]]:
+    """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
-    hyperparameters = inputs.hyperparameters
     # Rewards are scaled like those of fresh trajectories, since both train one
     # value.
     transitions = _replayed_transitions(inputs)
     losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
-    return hyperparameters.value_replay_cost * inputs.replay.sum(losses), {
-      'error': inputs.replay.mean(losses)
-    }
-
-  return auxiliary.AuxiliaryTask(VALUE_REPLAY, auxiliary.REPLAY, loss)
+    cost = inputs.hyperparameters.value_replay_cost
+    error = inputs.replay.mean(losses)
+    return cost * inputs.replay.sum(losses), {'error': error}
 
 
-def off_policy_task() -> auxiliary.AuxiliaryTask:
-  """Makes an actor-critic loss on replayed trajectories.
+@registry.register('task.off_policy')
+@dataclasses.dataclass(frozen=True)
+class OffPolicy(Task):
+  """Trains policy and value on replayed trajectories.
 
   V-trace corrects for the behaviour policies and bootstraps from the current
-  values. The task uses the hyperparameters `off_policy_cost`, `baseline_cost`
-  and `entropy_cost`.
+  values. The agent's `baseline_cost` and `entropy_cost` weight its terms.
+
+  Attributes:
+    cost: weight of the loss.
   """
 
+  name: ClassVar[str] = 'off_policy'
+  prefix: ClassVar[str] = 'off_policy_'
+
+  cost: parts.Scalar = 1.0
+
   def loss(
-    inputs: auxiliary.TaskInputs,
+    self, inputs: auxiliary.TaskInputs
   ) -> tuple[types.Array, dict[str, types.Array]]:
+    """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
     hyperparameters, total = inputs.hyperparameters, inputs.replay.sum
     losses = jax.vmap(vtrace.vtrace_loss, in_axes=(1, None))(
@@ -224,7 +309,83 @@ def off_policy_task() -> auxiliary.AuxiliaryTask:
       'rho': jnp.mean(losses.metrics['rho'])
     }
 
-  return auxiliary.AuxiliaryTask(OFF_POLICY, auxiliary.REPLAY, loss)
+
+@registry.register('task.latent_kl')
+@dataclasses.dataclass(frozen=True)
+class LatentKL(Task):
+  """The KL losses of the latents of a temporal hierarchy; see `latent_kl`.
+
+  The last timestep of a trajectory is left out, since it is the first of the
+  next.
+
+  Attributes:
+    posterior_prior_cost: weight of KL(posterior || prior).
+    prior_fixed_cost: weight of KL(prior || N(0, 0.1^2)).
+  """
+
+  name: ClassVar[str] = 'latent_kl'
+  prefix: ClassVar[str] = 'kl_'
+  source: ClassVar[str] = auxiliary.TRAJECTORY
+
+  posterior_prior_cost: parts.Scalar = 1e-8
+  prior_fixed_cost: parts.Scalar = 1e-8
+
+  def loss(
+    self, inputs: auxiliary.TaskInputs
+  ) -> tuple[types.Array, dict[str, types.Array]]:
+    """Returns the weighted loss, float32 [], and its metrics."""
+    hypers = inputs.hyperparameters
+    auxiliary = jax.tree.map(lambda x: x[:-1], inputs.fresh.output.auxiliary)
+    found = list(_find_latents(auxiliary))
+    if not found:
+      raise ValueError(
+        f'tasks ({self!r}) must not have the KL losses of latents without a'
+        ' core that has latents; choose core=cores.RPTH(), or leave them out.'
+      )
+    kls = [latent_kl.latent_kl(*latents) for latents in found]
+    step_type = inputs.fresh.trajectory.timestep.step_type
+    counts = policy_loss.is_timestep(step_type)[:-1]
+    sums = [
+      latent_kl.LatentKL(*(jnp.sum(jnp.where(counts, x, 0.0)) for x in kl))
+      for kl in kls
+    ]
+    total = sum(
+      hypers.kl_posterior_prior_cost * kl.posterior_prior
+      + hypers.kl_prior_fixed_cost * kl.prior_fixed
+      for kl in sums
+    )
+    num_steps = jnp.maximum(1.0, jnp.sum(counts))
+    (_, _, tick), kl = found[0], sums[0]
+    return jnp.asarray(total), {
+      'posterior_prior': kl.posterior_prior / num_steps,
+      'prior_fixed': kl.prior_fixed / num_steps,
+      'tick_fraction': jnp.mean(tick[-1].astype(jnp.float32)),
+    }
+
+
+def _find_latents(auxiliary: Any) -> Iterator[tuple[Any, Any, Any]]:
+  """Yields means, deviations and ticks of each hierarchy in a core."""
+  if isinstance(auxiliary, Mapping):
+    if 'loc' in auxiliary:
+      yield auxiliary['loc'], auxiliary['scale'], auxiliary['tick']
+    else:
+      for inner in auxiliary.values():
+        yield from _find_latents(inner)
+
+
+# The tasks by name, with small costs.
+NAMED: Mapping[str, Task] = {
+  task.name: task
+  for task in (
+    PixelControl(),
+    RewardPrediction(),
+    ValueReplay(),
+    OffPolicy(),
+    LatentKL(),
+  )
+}
+
+find = functools.partial(parts.find, 'tasks', known=NAMED)
 
 
 def _replayed_transitions(
@@ -242,39 +403,3 @@ def _replayed_transitions(
     inputs.hyperparameters,
     inputs.return_scale,
   )
-
-
-def latent_kl_task() -> auxiliary.AuxiliaryTask:
-  """Makes the KL losses of a temporal hierarchy; see `losses.latent_kl`.
-
-  The last timestep of a trajectory is left out, since it is the first of the
-  next. The task uses the hyperparameters `kl_posterior_prior_cost` and
-  `kl_prior_fixed_cost`.
-  """
-
-  def loss(
-    inputs: auxiliary.TaskInputs,
-  ) -> tuple[types.Array, dict[str, types.Array]]:
-    hyperparameters = inputs.hyperparameters
-    latents: Mapping[str, Any] = jax.tree.map(
-      lambda leaf: leaf[:-1], inputs.fresh.output.auxiliary
-    )
-    kl = latent_kl.latent_kl(latents['loc'], latents['scale'], latents['tick'])
-    counts = policy_loss.is_timestep(
-      inputs.fresh.trajectory.timestep.step_type
-    )[:-1]
-    posterior_prior, prior_fixed = (
-      jnp.sum(jnp.where(counts, part, 0.0)) for part in kl
-    )
-    num_steps = jnp.maximum(1.0, jnp.sum(counts))
-    total = (
-      hyperparameters.kl_posterior_prior_cost * posterior_prior
-      + hyperparameters.kl_prior_fixed_cost * prior_fixed
-    )
-    return total, {
-      'posterior_prior': posterior_prior / num_steps,
-      'prior_fixed': prior_fixed / num_steps,
-      'tick_fraction': jnp.mean(latents['tick'][-1].astype(jnp.float32)),
-    }
-
-  return auxiliary.AuxiliaryTask(LATENT_KL, auxiliary.TRAJECTORY, loss)

@@ -3,7 +3,7 @@
 A controller outputs an interface, and from it an access frees slots, writes,
 updates the temporal links, and reads, in this order (Graves et al., 2016,
 Methods). Several controllers may share one access and one memory.
-`MemoryConfig.linkage` chooses how reads follow the order of writing:
+`Memory.linkage` chooses how reads follow the order of writing:
 
   exact   the N x N link matrix, with a gradient that recomputes it
   sparse  K links per slot, the paper's own cheaper scheme
@@ -39,7 +39,7 @@ _USAGE_DECAY = 0.99
 
 
 def access(
-  config: interfaces.MemoryConfig,
+  config: interfaces.Memory,
   interface: interfaces.Interface,
   state: memory_state.MemoryState,
   is_ahead: bool = False,
@@ -102,7 +102,7 @@ def access(
 
 
 def masked_access(
-  config: interfaces.MemoryConfig,
+  config: interfaces.Memory,
   interface: interfaces.Interface,
   state: memory_state.MemoryState,
   mask: types.Array,
@@ -138,7 +138,7 @@ def masked_access(
 
 
 def _allocate(
-  config: interfaces.MemoryConfig,
+  config: interfaces.Memory,
   interface: interfaces.Interface,
   state: memory_state.MemoryState,
 ) -> tuple[types.Array, types.Array, types.Array]:
@@ -179,7 +179,7 @@ def _least_used(usage: types.Array, num_writes: int) -> types.Array:
 
 
 def _follow_links(
-  config: interfaces.MemoryConfig,
+  config: interfaces.Memory,
   interface: interfaces.Interface,
   links: Any,
   write_weights: types.Array,

@@ -12,7 +12,7 @@ import haiku as hk
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import cores, deferred, recurrent_cores
+from ftwax.networks import deferred, recurrence, recurrent_cores
 
 
 class ControllerStep(Protocol):
@@ -125,7 +125,7 @@ class LSTMController(hk.Module):
 class CoreController:
   """Adapts any recurrent core as a controller."""
 
-  def __init__(self, core: cores.RecurrentCore):
+  def __init__(self, core: recurrence.RecurrentCore):
     self._core = core
 
   def initial_state(self, batch_size: int) -> types.RecurrentState:

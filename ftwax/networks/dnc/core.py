@@ -6,68 +6,24 @@ the last words read. Its output drives the write and the reads of the memory,
 and is combined with the words read into the output of the core.
 """
 
-import dataclasses
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import haiku as hk
 import jax.numpy as jnp
 
-from ftwax import registry, types
-from ftwax.networks import cores, noise
+from ftwax import types
+from ftwax.networks import noise, recurrence
 from ftwax.networks.dnc import (
   controllers,
-  interfaces,
   memory_access,
   memory_state,
 )
 
-
-@registry.register('core.dnc_config')
-@dataclasses.dataclass(frozen=True)
-class DNCConfig:
-  """Sizes and options of a differentiable neural computer.
-
-  Attributes:
-    memory: sizes and options of the memory.
-    hidden_size: units of the controller, by default an LSTM.
-    output_size: number of features, a projection of the controller's output
-      and the words read; None returns both without projection.
-    clip_value: magnitude to which the controller's output and the features are
-      clipped; None for no clipping.
-    bypass_dropout: dropout rate of the controller's output in the features, so
-      that they rely on the memory earlier (Franke et al., 2018,
-      arXiv:1807.02658), in acting and in learning alike; greedy policies drop
-      nothing.
-  """
-
-  memory: interfaces.MemoryConfig = interfaces.MemoryConfig()
-  hidden_size: int = 256
-  output_size: int | None = 256
-  clip_value: float | None = None
-  bypass_dropout: float = 0.0
-
-  def __post_init__(self) -> None:
-    if self.hidden_size < 1:
-      raise ValueError(
-        f'hidden_size ({self.hidden_size}) of a DNC must be at least one;'
-        ' choose hidden_size=64 or more.'
-      )
-    if self.output_size is not None and self.output_size < 1:
-      raise ValueError(
-        f'output_size ({self.output_size}) of a DNC must be at least one;'
-        ' choose one, or None for no projection.'
-      )
-    if self.clip_value is not None and not self.clip_value > 0.0:
-      raise ValueError(
-        f'clip_value ({self.clip_value}) of a DNC must be above zero; choose'
-        ' clip_value=20.0, or None for no clipping.'
-      )
-    if not 0.0 <= self.bypass_dropout < 1.0:
-      raise ValueError(
-        f'bypass_dropout ({self.bypass_dropout}) must be at least zero and'
-        ' below one; choose bypass_dropout=0.1, or 0.0 for none.'
-      )
+if TYPE_CHECKING:
+  from ftwax.networks import cores
 
 
 class DNCState(NamedTuple):
@@ -82,13 +38,12 @@ class DNCState(NamedTuple):
   memory: memory_state.MemoryState
 
 
-@registry.register('core.dnc')
 class DNC(hk.Module):
   """A controller with an external memory, as a recurrent core."""
 
   def __init__(
     self,
-    config: DNCConfig,
+    config: cores.DNC,
     make_controller: Callable[[], controllers.Controller] | None = None,
     name: str | None = None,
   ):
@@ -124,7 +79,7 @@ class DNC(hk.Module):
     inputs: types.Array,
     state: DNCState,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, DNCState]:
+  ) -> tuple[recurrence.CoreOutput, DNCState]:
     """Does one step on inputs [B, num_inputs]."""
     step, prepared = self._prepare(inputs, hyperparameters)
     outputs, state = self._memory.step(step, prepared, state)
@@ -136,7 +91,7 @@ class DNC(hk.Module):
     start: types.Array,
     state: DNCState,
     hyperparameters: types.Hyperparameters | None = None,
-  ) -> tuple[cores.CoreOutput, DNCState]:
+  ) -> tuple[recurrence.CoreOutput, DNCState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     step, prepared = self._prepare(inputs, hyperparameters)
     # The features are not fed back, so their projection is outside the loop.
@@ -145,7 +100,7 @@ class DNC(hk.Module):
 
   def _prepare(
     self, inputs: types.Array, hyperparameters: types.Hyperparameters | None
-  ) -> tuple[Callable[[Any, DNCState], tuple['_StepOutput', DNCState]], Any]:
+  ) -> tuple[Callable[[Any, DNCState], tuple[_StepOutput, DNCState]], Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     control, prepared = self._controller.prepare(inputs, self._memory.num_words)
     access, taps = self._memory.prepare(
@@ -168,7 +123,7 @@ class DNC(hk.Module):
 
     return step, (prepared, taps)
 
-  def _make_output(self, outputs: '_StepOutput') -> cores.CoreOutput:
+  def _make_output(self, outputs: _StepOutput) -> recurrence.CoreOutput:
     """Computes the features of all steps at once, leaves [..., B, ...]."""
     hidden = outputs.hidden
     mask = noise.dropout(self._config.bypass_dropout, hidden.shape[-1])
@@ -178,7 +133,7 @@ class DNC(hk.Module):
     features = jnp.concatenate([hidden, outputs.words], axis=-1)
     if self._config.output_size is not None:
       features = self._output(features)
-    return cores.CoreOutput(
+    return recurrence.CoreOutput(
       features=clip(features, self._config.clip_value),
       auxiliary=outputs.auxiliary,
     )

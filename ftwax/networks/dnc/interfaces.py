@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ftwax import registry, types
+from ftwax import parts, registry, types
 
 LINKAGES = ('exact', 'sparse', 'none', 'plain')
 
 
 @registry.register('core.memory')
 @dataclasses.dataclass(frozen=True)
-class MemoryConfig:
+class Memory(parts.Part):
   """Sizes and options of a memory.
 
   Attributes:
@@ -37,12 +37,12 @@ class MemoryConfig:
       code released with the paper stops it there.
   """
 
-  num_slots: int = 450
-  word_size: int = 32
-  num_reads: int = 4
-  num_writes: int = 1
-  linkage: str = 'exact'
-  num_links: int = 8
+  num_slots: int = parts.option(450, low=1)
+  word_size: int = parts.option(32, low=1)
+  num_reads: int = parts.option(4, low=1)
+  num_writes: int = parts.option(1, low=1)
+  linkage: str = parts.option('exact', choices=LINKAGES)
+  num_links: int = parts.option(8, low=1)
   key_masking: bool = False
   deallocation: bool = False
   link_sharpness: bool = False
@@ -51,24 +51,7 @@ class MemoryConfig:
 
   def __post_init__(self) -> None:
     """Checks sizes and options."""
-    for name in (
-      'num_slots',
-      'word_size',
-      'num_reads',
-      'num_writes',
-      'num_links',
-    ):
-      value = getattr(self, name)
-      if not isinstance(value, int) or value < 1:
-        raise ValueError(
-          f'{name} ({value!r}) of a memory must be an integer of at least one;'
-          f' choose {name}=1 or more.'
-        )
-    if self.linkage not in LINKAGES:
-      raise ValueError(
-        f'linkage ({self.linkage!r}) must be one of {", ".join(LINKAGES)};'
-        " choose linkage='exact', or 'sparse' for large memories."
-      )
+    super().__post_init__()
     if self.linkage == 'sparse' and self.num_links > self.num_slots:
       raise ValueError(
         f'num_links ({self.num_links}) must be at most num_slots'
@@ -146,7 +129,7 @@ class _Part(NamedTuple):
   activation: Callable[[types.Array], types.Array]
 
 
-def _make_layout(config: MemoryConfig) -> Mapping[str, _Part]:
+def _make_layout(config: Memory) -> Mapping[str, _Part]:
   """Returns the shape and activation of each field of `Interface`, by name."""
   words_read = (config.num_reads, config.word_size)
   words_written = (config.num_writes, config.word_size)
@@ -174,12 +157,12 @@ def _make_layout(config: MemoryConfig) -> Mapping[str, _Part]:
   return layout
 
 
-def interface_size(config: MemoryConfig) -> int:
+def interface_size(config: Memory) -> int:
   """Returns the size of the interface vector."""
   return sum(math.prod(shape) for shape, _ in _make_layout(config).values())
 
 
-def parse_interface(config: MemoryConfig, numbers: types.Array) -> Interface:
+def parse_interface(config: Memory, numbers: types.Array) -> Interface:
   """Splits [B, interface_size] into the parts of an `Interface`."""
   layout = _make_layout(config)
   fields: dict[str, Any] = dict.fromkeys(Interface._fields)

@@ -13,7 +13,7 @@ import haiku as hk
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import cores, deferred
+from ftwax.networks import deferred, recurrence
 from ftwax.networks.dnc import (
   access,
   interfaces,
@@ -122,7 +122,7 @@ class Memory(Protocol):
     start: types.Array,
     state: _State,
   ) -> tuple[_Output, _State]:
-    """Does `T` steps of a core; see `cores.unroll_step`.
+    """Does `T` steps of a core; see `recurrence.unroll_step`.
 
     Args:
       core_step: the core's step, which accesses the memory.
@@ -146,7 +146,7 @@ class MemoryAccess(hk.Module):
 
   def __init__(
     self,
-    config: interfaces.MemoryConfig,
+    config: interfaces.Memory,
     accesses_per_step: int = 1,
     name: str | None = None,
   ):
@@ -313,7 +313,7 @@ class NoMemory:
     state: _State,
   ) -> tuple[_Output, _State]:
     """Does `T` steps of a core."""
-    return cores.unroll_step(core_step, inputs, start, state)
+    return recurrence.unroll_step(core_step, inputs, start, state)
 
   def auxiliary(self, state: tuple[()]) -> Mapping[str, types.Array]:
     """Returns nothing."""

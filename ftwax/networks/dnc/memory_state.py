@@ -45,9 +45,7 @@ class MemoryState(NamedTuple):
   links: Any
 
 
-def initial_state(
-  config: interfaces.MemoryConfig, batch_size: int
-) -> MemoryState:
+def initial_state(config: interfaces.Memory, batch_size: int) -> MemoryState:
   """Returns an empty memory."""
   b, n, h = batch_size, config.num_slots, config.num_writes
   words = (b, config.num_reads, config.word_size)
@@ -61,7 +59,7 @@ def initial_state(
   )
 
 
-def _initial_links(config: interfaces.MemoryConfig, batch_size: int) -> Any:
+def _initial_links(config: interfaces.Memory, batch_size: int) -> Any:
   if not config.has_links:
     return ()
   leading = (batch_size, config.num_writes)

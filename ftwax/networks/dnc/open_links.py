@@ -18,7 +18,7 @@ _State = TypeVar('_State')
 
 
 def open_links(
-  config: interfaces.MemoryConfig, state: _State, has_reads_ahead: bool = False
+  config: interfaces.Memory, state: _State, has_reads_ahead: bool = False
 ) -> _State:
   """Makes exact links lazy, so that they can be accessed.
 
@@ -40,7 +40,7 @@ def open_links(
   return _map_links(make_lazy, state)
 
 
-def close_links(config: interfaces.MemoryConfig, state: _State) -> _State:
+def close_links(config: interfaces.Memory, state: _State) -> _State:
   """Undoes `open_links`."""
   if config.linkage != 'exact':
     return state
@@ -52,8 +52,8 @@ def close_links(config: interfaces.MemoryConfig, state: _State) -> _State:
 def reset(start: types.Array, state: _State) -> _State:
   """Sets `state` [B, ...] to zero in the rows where `start` [B] is true.
 
-  Like `cores.reset_state`, but without a pass over open links: their matrices
-  are marked to be treated as zero from here on.
+  Like `recurrence.reset_state`, but without a pass over open links: their
+  matrices are marked to be treated as zero from here on.
   """
 
   def reset_links(links: memory_state.LinkState) -> memory_state.LinkState:

@@ -30,9 +30,9 @@ def unroll_step(
   inputs: _Inputs,
   start: types.Array,
   state: _State,
-  config: interfaces.MemoryConfig,
+  config: interfaces.Memory,
 ) -> tuple[_Output, _State]:
-  """Does the same as `cores.unroll_step`, but stores fewer link matrices.
+  """Does the same as `recurrence.unroll_step`, but stores fewer link matrices.
 
   Args:
     step: `(inputs, state) -> (output, state)`, leaves [B, ...].
@@ -112,7 +112,7 @@ def segment_length(num_steps: int) -> int:
   return min(divisors, key=lambda length: abs(length - root), default=root)
 
 
-def _make_policy(config: interfaces.MemoryConfig) -> Callable[..., bool]:
+def _make_policy(config: interfaces.Memory) -> Callable[..., bool]:
   """Makes a policy that decides which results are stored for the backward pass.
 
   It stores all except for links and memories, which it recognises by their last

@@ -90,7 +90,7 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
       record._replace(trajectory=record.trajectory._replace(timestep=timestep))
     )
     leaves = jax.tree.leaves(packed)  # [E, ...]
-    for index in range(self._num_environments):
+    for index in range(len(leaves[0])):
       self._writer.append(tuple(leaf[index] for leaf in leaves))
       # References to the data just appended, shared by the items of all tables.
       columns = tuple(column[-1] for column in self._writer.history)

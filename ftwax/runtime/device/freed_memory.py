@@ -16,7 +16,7 @@ def keep() -> None:
 
   On a CPU, XLA allocates the temporary memory of a call anew. If it comes from
   the kernel each time, the kernel has to map and clear every page of it again,
-  which takes up to a fifth of the time of short calls (docs/results.md). In
+  which takes up to a fifth of the time of short calls (docs/internals.md). In
   return the process may hold more memory, since blocks of other sizes do not
   always fit into what is free.
 

@@ -14,14 +14,15 @@ changes the field `population` (see `population.evolution`).
 
 import dataclasses
 import functools
-import operator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from ftwax import internal_rewards, trees, types
+from ftwax.agents.actor_critic import learning
 from ftwax.population import evolution, matchmaking, population_config
+from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
 from ftwax.replay import auxiliary_replay
 from ftwax.runtime import sharding
@@ -144,13 +145,13 @@ class Loop:
       population=population,
       rollout=rollout_state,
       replay=replay_state,
-      totals=self._zero_totals(),
+      totals=self._start_totals(),
       key=key,
     )
 
   def begin_round(self, state: LoopState) -> LoopState:
     """Starts a round: draws new seats, if any, and restarts their games."""
-    state = state._replace(totals=self._zero_totals())
+    state = state._replace(totals=self._start_totals())
     if self.arena.seating.is_solo:
       return state
     start_key, key = jax.random.split(state.key)
@@ -181,7 +182,7 @@ class Loop:
       state: after the call.
       report: of the call.
     """
-    totals = _add_up(self._zero_totals(), report.episodes)
+    totals = _add_up(self._start_totals(), report.episodes)
     num_episodes = totals.num_episodes
     count = jnp.where(num_episodes > 0, num_episodes, jnp.nan)
     return {
@@ -216,17 +217,17 @@ class Loop:
       (population.members, state.rollout, state.replay),
       length=num_iterations,
     )
-    population = population._replace(members=members)
-    episodes = report.episodes
-    if self.arena.seating.is_rated:
-      population = self._record_games(
-        population, rollout_state.environment.match, episodes.results
-      )
-    else:
-      population = _record_returns(population, episodes)
+    match = rollout_state.environment.match
+    population, totals = rate(
+      self.arena.seating,
+      self.config,
+      population._replace(members=members),
+      state.totals,
+      None if match is None else match.routes.seats,
+      report.episodes,
+    )
     # Recorded, and of no use to the host.
-    report = report._replace(episodes=episodes._replace(results=()))
-    totals = _add_up(state.totals, report.episodes)
+    report = report._replace(episodes=report.episodes._replace(results=()))
     return (
       state._replace(
         population=population,
@@ -237,24 +238,6 @@ class Loop:
         ),
       ),
       report,
-    )
-
-  def _record_games(
-    self,
-    population: state_lib.PopulationState,
-    match: compiled_arena.MatchState,
-    results: compiled_arena.Results,
-  ) -> state_lib.PopulationState:
-    """Rates all games of a call, leaves [K, R, T, G, ...], as they ended."""
-    results = jax.tree.map(
-      lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), results
-    )
-    return compiled_arena.record_results(
-      population,
-      match.routes.seats,
-      results,
-      self.arena.seating.teams,
-      self.config,
     )
 
   def _start(
@@ -272,6 +255,10 @@ class Loop:
     absences = self.arena.games.spec.absences
     return population, rollout.start(arena_state, timestep, actors, absences)
 
+  def _start_totals(self) -> Totals:
+    num_events = internal_rewards.num_events(self.arena.games.spec.rewards)
+    return start_totals(self.config.num_members, num_events)
+
   def _iterate(
     self,
     members: types.TrainingState,
@@ -282,7 +269,7 @@ class Loop:
     # Leaves are [R, T, N, M, ...], those of the recurrent state [R, N, M, ...].
     update = sharding.over_members(
       functools.partial(
-        learn,
+        learning.learn,
         self.learner,
         self.replay,
         self.sizes.num_updates,
@@ -329,15 +316,46 @@ class Loop:
 
     return jax.lax.scan(act, rollout_state, length=self.sizes.num_rollouts)
 
-  def _zero_totals(self) -> Totals:
-    num_members = self.config.num_members
-    num_events = internal_rewards.num_events(self.arena.games.spec.rewards)
-    return Totals(
-      num_iterations=jnp.int32(0),
-      num_episodes=jnp.zeros((num_members,), jnp.int32),
-      returns=jnp.zeros((num_members, num_events)),
-      lengths=jnp.zeros((num_members,), jnp.int32),
+
+def start_totals(num_members: int, num_events: int) -> Totals:
+  """Returns the totals at the start of a round."""
+  return Totals(
+    num_iterations=jnp.int32(0),
+    num_episodes=jnp.zeros((num_members,), jnp.int32),
+    returns=jnp.zeros((num_members, num_events)),
+    lengths=jnp.zeros((num_members,), jnp.int32),
+  )
+
+
+def rate(
+  seating: seating_lib.Seating,
+  config: population_config.PopulationConfig,
+  population: state_lib.PopulationState,
+  totals: Totals,
+  seats: Any,
+  episodes: rollout.Episodes,
+) -> tuple[state_lib.PopulationState, Totals]:
+  """Rates members by what was played, and adds it to the totals of the round.
+
+  Args:
+    seating: the seats of members and opponents; static.
+    config: options of the population; static.
+    population: before; of members, the internal rewards suffice.
+    totals: before.
+    seats: int32 [G, P], the player on each seat; not used in games that are not
+      rated.
+    episodes: leaves [K, R, T, N, M], and [K, R, T, G] in the results.
+  """
+  if seating.is_rated:
+    results = jax.tree.map(
+      lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), episodes.results
     )
+    population = compiled_arena.record_results(
+      population, seats, results, seating.teams, config
+    )
+  else:
+    population = _record_returns(population, episodes)
+  return population, _add_up(totals, episodes)
 
 
 def _record_returns(
@@ -370,88 +388,4 @@ def _add_up(totals: Totals, episodes: rollout.Episodes) -> Totals:
     # A scalar reward has no axis of events.
     returns=totals.returns + returns.reshape(totals.returns.shape),
     lengths=totals.lengths + total(episodes.lengths),
-  )
-
-
-def learn(
-  learner: types.LearnerCore,
-  replay: auxiliary_replay.AuxiliaryReplay | None,
-  num_updates: int,
-  state: types.TrainingState,
-  replay_state: Any,
-  trajectories: types.Trajectory,
-) -> tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]]:
-  """Learns from rollouts, using each trajectory once.
-
-  Args:
-    learner: functions of the learner.
-    replay: replay for auxiliary tasks; None if they need none.
-    num_updates: U, which divides R * M.
-    state: state of the learner.
-    replay_state: state of `replay`; unused without one.
-    trajectories: R rollouts of the state's parameters, leaves
-      [R, T + 1 or T, M, ...], with a recurrent state [R, M, ...].
-
-  Returns:
-    The new states, and the metrics and numbers of updates skipped in a row,
-    leaves [U].
-  """
-  if replay is not None:
-    rollouts = trajectories._replace(value=None)
-    for index in range(rollouts.timestep.reward.shape[0]):
-      past = jax.tree.map(operator.itemgetter(index), rollouts)
-      reward_class = replay.classify(past, state.internal_rewards)
-      replay_state = replay.add(replay_state, past, reward_class)
-  if num_updates > 1:
-    # Later updates have other parameters.
-    trajectories = trajectories._replace(value=None)
-
-  def step(
-    carry: tuple[types.TrainingState, Any], trajectory: types.Trajectory
-  ) -> tuple[
-    tuple[types.TrainingState, Any], tuple[types.Metrics, types.Array]
-  ]:
-    state, replay_state = carry
-    batch = types.LearnerBatch(trajectory)
-    if replay is not None:
-      replay_state, past, prediction = replay.sample(replay_state)
-      batch = types.LearnerBatch(trajectory, past, prediction)
-    state, metrics = learner.update(state, batch)
-    if auxiliary_replay.PRIORITIES in metrics:
-      assert replay is not None and batch.replay is not None
-      metrics = dict(metrics)
-      replay_state = replay.update_priorities(
-        replay_state,
-        batch.replay.slots,
-        metrics.pop(auxiliary_replay.PRIORITIES),
-      )
-    return (state, replay_state), (metrics, state.skipped_in_a_row)
-
-  (state, replay_state), rows = jax.lax.scan(
-    step,
-    (state, replay_state),
-    _make_batches(trajectories, num_updates),
-  )
-  return state, replay_state, rows
-
-
-def _make_batches(
-  trajectories: types.Trajectory, num_batches: int
-) -> types.Trajectory:
-  """Cuts rollouts, leaves [R, T, M, ...], into batches [U, T, R * M / U, ...].
-
-  The recurrent state, [R, M, ...], becomes [U, R * M / U, ...].
-  """
-
-  def cut(leaf: types.Array) -> types.Array:  # [R, M, ...]
-    # Not -1, since a leaf of the recurrent state may be empty.
-    num_columns = leaf.shape[0] * leaf.shape[1] // num_batches
-    return leaf.reshape(num_batches, num_columns, *leaf.shape[2:])
-
-  cut_each = jax.vmap(cut, in_axes=1, out_axes=1)  # [R, T, M, ...]
-  steps: types.Trajectory = jax.tree.map(
-    cut_each, trajectories._replace(recurrent_state=())
-  )
-  return steps._replace(
-    recurrent_state=jax.tree.map(cut, trajectories.recurrent_state)
   )

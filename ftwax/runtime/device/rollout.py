@@ -3,7 +3,7 @@
 Trajectories have the layout that the Reverb adder writes: `T + 1` consecutive
 timesteps that may span the ends of episodes; the last timestep is also the
 first of the next trajectory. Acting needs no gradients, so convolutions may
-stay inside this scan; see `sizes.make_sizes`.
+stay inside this scan.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import dm_env
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import trees, types
 from ftwax.agents.actor_critic import acting
@@ -46,21 +47,6 @@ class RolloutState(NamedTuple):
   anchor: Any = ()
 
 
-class Anchor(NamedTuple):
-  """The last timestep of each seat that was not `ABSENT`, leaves [B, ...].
-
-  A trajectory that begins while a seat waits begins with it, so that the action
-  taken there is learned from when its outcome is known.
-
-  Attributes:
-    row: timestep, previous action, logits, seed and value.
-    recurrent_state: of the actor before the timestep.
-  """
-
-  row: Any
-  recurrent_state: types.RecurrentState
-
-
 class Episodes(NamedTuple):
   """Episode statistics at each step of a rollout, leaves [T, B].
 
@@ -82,6 +68,58 @@ class Episodes(NamedTuple):
   faults: types.Array
 
 
+class Choice(NamedTuple):
+  """What a trajectory holds of a choice beside its timestep, leaves [B, ...].
+
+  The reward of the action that is chosen is in the next row.
+
+  Attributes:
+    previous_action: the action that led to the timestep.
+    logits: of the action that is chosen; zero at `LAST`.
+    seed: int32 [B], of the policy's noise.
+    value: float32 [B], of the timestep.
+  """
+
+  previous_action: types.ArrayTree
+  logits: types.ArrayTree
+  seed: types.Array
+  value: types.Array
+
+
+class Anchor(NamedTuple):
+  """The last timestep of each seat that was not `ABSENT`, leaves [B, ...].
+
+  A trajectory that begins while a seat waits begins with it, so that the action
+  taken there is learned from when its outcome is known.
+
+  Attributes:
+    timestep: the timestep.
+    choice: what was chosen there.
+    recurrent_state: of the actor before the timestep.
+  """
+
+  timestep: dm_env.TimeStep
+  choice: Choice
+  recurrent_state: types.RecurrentState
+
+
+def choose(
+  select_action: types.SelectAction,
+  variables: types.ActorVariables,
+  timestep: dm_env.TimeStep,
+  actor: types.ActorState,
+) -> tuple[types.ArrayTree, types.ActorState, Choice]:
+  """Returns actions, the new state of the actor, and what to store of them."""
+  action, after = select_action(variables, timestep, actor)
+  choice = Choice(
+    acting.previous_action_of(timestep, actor.action),
+    _zero_at_last(timestep, after.logits),
+    actor.seed,
+    after.value,
+  )
+  return action, after, choice
+
+
 def start(
   environment_state: Any,
   timestep: dm_env.TimeStep,
@@ -96,30 +134,25 @@ def start(
     actor: initial state of the actor.
     absences: whether rows may be absent.
   """
-  row = _row(timestep, actor, actor)
   return RolloutState(
     environment=environment_state,
     timestep=timestep,
     actor=actor,
     episode_return=jnp.zeros_like(timestep.reward),
     episode_length=jnp.zeros_like(timestep.step_type),
-    anchor=Anchor(row, actor.recurrent_state) if absences else (),
+    anchor=first_anchor(timestep, actor) if absences else (),
   )
 
 
-def _row(
-  timestep: dm_env.TimeStep, before: types.ActorState, after: types.ActorState
-) -> tuple[Any, ...]:
-  """Returns the row of a timestep, given the actor before and after it."""
-  # The logits of the action chosen here belong to this timestep; the reward of
-  # that action is in the next row.
-  return (
-    timestep,
-    acting.previous_action_of(timestep, before.action),
-    _zero_at_last(timestep, after.logits),
-    before.seed,
-    after.value,
+def first_anchor(timestep: dm_env.TimeStep, actor: types.ActorState) -> Anchor:
+  """Returns an anchor before any choice."""
+  choice = Choice(
+    acting.previous_action_of(timestep, actor.action),
+    actor.logits,
+    actor.seed,
+    actor.value,
   )
+  return Anchor(timestep, choice, actor.recurrent_state)
 
 
 def rollout(
@@ -146,34 +179,36 @@ def rollout(
   """
 
   def act(carry: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, ...]]:
-    action, actor = select_action(variables, carry.timestep, carry.actor)
-    row = _row(carry.timestep, carry.actor, actor)
+    action, actor, choice = choose(
+      select_action, variables, carry.timestep, carry.actor
+    )
     if spec.absences:
-      own = Anchor(row, carry.actor.recurrent_state)
-      carry = carry._replace(anchor=_newer(own, carry.anchor))
+      own = Anchor(carry.timestep, choice, carry.actor.recurrent_state)
+      carry = carry._replace(anchor=newer(own, carry.anchor))
     environment, timestep, results = step(carry.environment, action)
+    row = carry.timestep, choice
     carry, statistics = _advance(carry, environment, timestep, actor)
     return carry, (row, (*statistics, results))
 
   # The state before the first timestep, from which the learner unrolls.
   recurrent_state, anchor = state.actor.recurrent_state, state.anchor
-  state, (rows, statistics) = jax.lax.scan(act, state, length=num_steps)
-  timesteps, previous_actions, logits, seeds, values = rows
-  last_action = acting.previous_action_of(state.timestep, state.actor.action)
+  state, ((timesteps, choices), statistics) = jax.lax.scan(
+    act, state, length=num_steps
+  )
   # The last timestep's action is chosen in the next rollout, its value here.
-  _, last = select_action(variables, state.timestep, state.actor)
+  _, _, last = choose(select_action, variables, state.timestep, state.actor)
   trajectory = types.Trajectory(
     timestep=_append(timesteps, state.timestep),
-    previous_action=_append(previous_actions, last_action),
-    logits=logits,
+    previous_action=_append(choices.previous_action, last.previous_action),
+    logits=choices.logits,
     recurrent_state=recurrent_state,
-    seed=_append(seeds, state.actor.seed),
-    value=_append(values, last.value),
+    seed=_append(choices.seed, last.seed),
+    value=_append(choices.value, last.value),
   )
   fields = validation.make_fields(spec)
   faults = validation.find_faults(fields, trajectory.timestep)
   if spec.absences:
-    trajectory = _without_absences(trajectory, anchor)
+    trajectory = without_absences(trajectory, anchor)
   moved, ended, returns, lengths, results = statistics
   return (
     state,
@@ -182,28 +217,49 @@ def rollout(
   )
 
 
-def _newer(own: Anchor, before: Anchor) -> Anchor:
-  """Returns `own` for the seats that are not absent, else the one before."""
-  is_absent = own.row[0].step_type == types.ABSENT
-  newer: Anchor = trees.where_rows(is_absent, before, own)
-  return newer
+def newer(own: Anchor, before: Anchor) -> Anchor:
+  """Returns `own` for the seats that are not absent, else the one before.
+
+  Args:
+    own: of a timestep, leaves [B, ...] of NumPy or JAX.
+    before: of the timesteps before it.
+  """
+  is_absent = own.timestep.step_type == types.ABSENT
+  is_host = isinstance(is_absent, np.ndarray)
+  where: Any = trees.where_rows_on_host if is_host else trees.where_rows
+  chosen: Anchor = where(is_absent, before, own)
+  return chosen
 
 
-def _without_absences(
+def without_absences(
   trajectory: types.Trajectory, anchor: Anchor
 ) -> types.Trajectory:
-  """Begins a trajectory with a decision and leaves absent timesteps out."""
-  fields = trajectory._replace(recurrent_state=())
-  order = (0, 1, 2, 4, 5)  # Of the fields of a row.
-  rows = [jax.tree.map(lambda leaf: leaf[0], fields[i]) for i in order]
-  first = _newer(Anchor(tuple(rows), trajectory.recurrent_state), anchor)
-  timestep, previous_action, logits, seed, value = (
-    jax.tree.map(lambda leaf, row: leaf.at[0].set(row), fields[i], row)
-    for i, row in zip(order, first.row, strict=True)
+  """Begins a trajectory with a decision and leaves absent timesteps out.
+
+  Args:
+    trajectory: leaves [T + 1 or T, B, ...], of NumPy or JAX.
+    anchor: of the timesteps before the trajectory.
+  """
+  timestep, previous_action, logits, recurrent_state, seed, value = trajectory
+  rows: Any = timestep, Choice(previous_action, logits, seed, value)
+  begin, chosen = jax.tree.map(lambda leaf: leaf[0], rows)
+  first = newer(Anchor(begin, chosen, recurrent_state), anchor)
+
+  def replace_first(leaf: Any, row: Any) -> Any:
+    xp: Any = np if isinstance(leaf, np.ndarray) else jnp
+    return xp.concatenate([row[None], leaf[1:]])
+
+  timestep, choice = jax.tree.map(
+    replace_first, rows, (first.timestep, first.choice)
   )
   return trajectories.compact(
     types.Trajectory(
-      timestep, previous_action, logits, first.recurrent_state, seed, value
+      timestep,
+      choice.previous_action,
+      choice.logits,
+      first.recurrent_state,
+      choice.seed,
+      choice.value,
     )
   )
 

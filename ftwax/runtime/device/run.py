@@ -22,6 +22,7 @@ from ftwax.runtime import (
   evaluation,
   generations,
   prepare,
+  rounds,
   run_records,
   runs,
   sharding,
@@ -128,6 +129,7 @@ class _Run:
     self._parts = parts
     self._records = records
     self._evolution = generations.Evolution(parts, records.directory)
+    self._rounds = rounds.Rounds(parts, records, self._evolution)
     if resume:
       state = records.restore(jax.eval_shape(compiled.loop.init, parts.key))
       self._evolution.resume(state.population)
@@ -137,8 +139,6 @@ class _Run:
       state = state._replace(population=population)
     self._state: loop.LoopState = jax.device_put(state, compiled.shardings)
     self._num_iterations = int(self._state.totals.num_iterations)
-    self._train_logger = records.open_logger('train')
-    self._population_logger = records.open_logger(generations.LABEL)
     self._learner_logger = records.open_logger(
       'learner', 'learner_steps', rarely=True
     )
@@ -240,39 +240,22 @@ class _Run:
   def _begin_next_round(self) -> None:
     """Logs the finished round and evolves the population."""
     state = self._state
-    totals = jax.device_get(state.totals)
-    sums = generations.RoundSums(
-      totals.num_episodes, totals.returns, totals.lengths
-    )
-    self._population_logger.write(
-      generations.population_row(state.population, sums, self._records.counts)
-    )
+    evolved, _ = self._rounds.end(state.population, state.totals)
     # Evolution may return other shardings; keep members on their devices.
-    evolved, _ = self._evolution.evolve(state.population)
     population = jax.device_put(evolved, self._compiled.shardings.population)
     self._state = self._begin_round(state._replace(population=population))
     self._num_iterations = 0
 
   def _record(self, report: loop.Report) -> None:
     """Counts and logs one call; checks rewards and gradients."""
-    episodes, records = report.episodes, self._records
-    ended = np.asarray(episodes.ended)
-    returns = np.asarray(episodes.returns)[ended]
-    returns = returns.reshape(len(returns), self._parts.spec.num_events)
-    headlines = self._parts.spec.headlines(returns)
+    records = self._records
     num_members = self._parts.population.num_members
     skipped = report.skipped_in_a_row  # [K, U, N]
-    records.advance(
-      int(episodes.moved.sum()),
-      headlines[np.isfinite(headlines)].tolist(),
-      records.counts.learner_steps + skipped.size // num_members,
+    num_updates = skipped.size // num_members
+    self._rounds.record(
+      report.episodes, records.counts.learner_steps + num_updates
     )
-    self._check_timesteps(episodes)
-    if len(returns):
-      row = generations.train_row(
-        self._parts.spec, returns, np.asarray(episodes.lengths)[ended]
-      )
-      self._train_logger.write({**row, **records.counts._asdict()})
+    self._check_timesteps(report.episodes)
     metrics = {
       name: np.mean(leaf, axis=(0, 1)) for name, leaf in report.metrics.items()
     }

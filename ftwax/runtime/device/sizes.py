@@ -1,5 +1,6 @@
 """Numbers of steps, rows and updates in iterations, calls and rounds."""
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -28,17 +29,20 @@ class Sizes(NamedTuple):
   sequence_length: int
   num_rows: int
   batch_size: int
-  num_members: int
+  num_members: int = 1
 
   @property
   def num_rollouts(self) -> int:
-    """R, number of rollouts per iteration, all with the same policy."""
-    return max(1, self.batch_size // self.num_rows)
+    """R, number of rollouts per iteration, all with the same policy.
+
+    It is the smallest with which each trajectory is in one batch.
+    """
+    return math.lcm(self.batch_size, self.num_rows) // self.num_rows
 
   @property
   def num_updates(self) -> int:
     """U, number of updates per iteration."""
-    return max(1, self.num_rows // self.batch_size)
+    return math.lcm(self.batch_size, self.num_rows) // self.batch_size
 
   @property
   def steps_per_iteration(self) -> int:
@@ -87,31 +91,3 @@ class Sizes(NamedTuple):
     return min(
       range(most, most // 4, -1), key=lambda size: -num_iterations % size
     )
-
-
-def make_sizes(
-  sequence_length: int,
-  num_rows: int,
-  batch_size: int,
-  num_members: int = 1,
-) -> Sizes:
-  """Returns the sizes; checks that rollouts and batches fit together.
-
-  Args:
-    sequence_length: T.
-    num_rows: M, the number of environments or seats of each member.
-    batch_size: B.
-    num_members: N.
-
-  Raises:
-    ValueError: if neither of `num_rows` and `batch_size` divides the other.
-  """
-  low, high = sorted((num_rows, batch_size))
-  if high % low:
-    raise ValueError(
-      f'num_environments, which gives each member {num_rows} rows, must divide'
-      f' batch_size ({batch_size}) or be a multiple of it, so that each'
-      ' trajectory is used once; choose them so that each member has'
-      f' {batch_size} rows.'
-    )
-  return Sizes(sequence_length, num_rows, batch_size, num_members)

@@ -82,8 +82,7 @@ def make_train(
 
   Raises:
     TypeError: if the environment is not written in JAX.
-    ValueError: if sizes do not fit together, or the experiment has what only a
-      run can do.
+    ValueError: if the experiment has what only a run can do.
   """
   for field in ('init_from', 'observers'):
     if value := getattr(experiment, field):
@@ -100,6 +99,7 @@ def make_train(
   num_iterations = -(-parts.max_num_actor_steps // steps_per_iteration)
 
   @compilation.usual_settings()
+  @jax.jit  # Else `vmap` would compile its operations one by one.
   def init(
     key: types.Key, **hyperparameters: types.Array | float
   ) -> loop_lib.LoopState:
@@ -140,7 +140,6 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
 
   Raises:
     TypeError: if an environment is not written in JAX.
-    ValueError: if rollouts and batches do not fit together.
   """
   if parts.game is None or parts.evaluation_game is None:
     raise types.InvalidTypeError(
@@ -148,7 +147,7 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
       ' FunctionalGame to be compiled, but made one in Python; return one that'
       " is written in JAX, or choose runtime='local'."
     )
-  sizes = sizes_lib.make_sizes(
+  sizes = sizes_lib.Sizes(
     parts.agent.sequence_length,
     parts.seating.seats_per_member,
     parts.agent.batch_size,

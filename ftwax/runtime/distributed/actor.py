@@ -1,19 +1,21 @@
 """The actor: plays games for all members, one trajectory at a time."""
 
+import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
 import jax
+import numpy as np
 
 from ftwax import types
-from ftwax.agents.acme import variables as variables_lib
-from ftwax.environments import specified
+from ftwax.environments import game_vectors
 from ftwax.runtime import prepare
+from ftwax.runtime.device import rollout
 from ftwax.runtime.distributed import engine, messages
+from ftwax.runtime.local import acting, evaluations
 from ftwax.runtime.local import arena as arena_lib
-from ftwax.runtime.local import evaluations, game_loop, members, seeds
 
 
 class Actor:
@@ -24,25 +26,27 @@ class Actor:
     parts: prepare.Prepared,
     num_learners: int,
     index: int,
-    make_queue: Callable[..., Any],
+    make_writer: Callable[..., Any] | None = None,
   ):
-    """Makes neither games nor actors before the first order.
+    """Makes no games before the first order.
 
     Args:
       parts: the parts of the experiment.
       num_learners: K, number of learners that share the members.
       index: index of the actor.
-      make_queue: makes what writes to the queue; see `queues`.
+      make_writer: makes what passes trajectories on to the learners, in place
+        of `divide`.
     """
     self._parts = parts
     self._index = index
-    self._writer = make_queue(parts)
-    self._variables = Variables(parts.population.num_members, num_learners)
     self._num_learners = num_learners
-    self._actors: members.Actors | None = None
-    self._games: _Games | None = None
-    self._ticks: Iterator[game_loop.Tick] | None = None
+    self._write = functools.partial(divide, num_learners)
+    if make_writer is not None:
+      self._write = make_writer(parts)
+    self._actors: acting.Actors | None = None
+    self._games: Any = None
     self._seats: Any = None
+    self._num_rounds = 0
     self._num_faults = 0
 
   @property
@@ -63,67 +67,91 @@ class Actor:
     Returns:
       The report, and for each learner the trajectories of its members.
     """
-    self._variables.set(variables)
     if order.seats is not None:
       self._seats = order.seats
     if self._seats is None:
       raise engine.NodeLostError('An actor has started again.')
-    played, items = self._play(order)
-    share = self._parts.seating.num_members // self._num_learners
-    parts: list[Any] = [
-      items[first : first + share] for first in range(0, len(items), share)
-    ]
-    return played, *(parts or [None] * self._num_learners)
-
-  def close(self) -> None:
-    """Closes the games."""
-    if self._games is not None:
-      self._games.close()
-    self._games = self._ticks = None
-
-  def _play(self, order: messages.Order) -> tuple[messages.Played, list[Any]]:
-    num_steps, results, ends_round = 0, [], False
-    items: list[Any] = []
-    fault = None
+    parts = self._parts
+    items, fault = None, None
+    episodes: rollout.Episodes | None = None
+    own = acting.put(join(variables))
+    arrays = acting.make_arrays(
+      parts.replays.template,
+      parts.population.num_members,
+      parts.seating.seats_per_member,
+    )
+    num_steps, ends_round = 0, False
     try:
-      if self._ticks is None:
-        self._begin(order.entropy)
-      assert self._ticks is not None
-      while not items and num_steps < order.num_steps:
-        tick = next(self._ticks)
-        num_steps += tick.num_steps
-        results += tick.results
-        ends_round = tick.ends_round
-        items = self._writer.take()
+      actors = self._begin(order)
+      episodes = _finish(actors.rollout(own, arrays, order.num_steps))
+      num_steps = int(episodes.moved.sum())
+      ends_round = actors.is_round_over(parts.steps_per_round)
+      if len(episodes.moved) == parts.agent.sequence_length:
+        items = self._write(
+          # Learners may have other parameters when they get it.
+          arrays._replace(value=None),
+          own,
+        )
+      else:
+        ends_round = False
     except _Fault as error:
       fault = str(error)
       print(f'making environments again after an error: {fault}', flush=True)
       self._num_faults += 1
+      num_steps = 0 if self._actors is None else self._actors.num_steps
       self.close()
     metrics: dict[str, float] = {}
-    for observer in self._parts.observers:
+    for observer in parts.observers:
       metrics.update(observer.get_metrics())
-    return messages.Played(
-      num_steps, results, ends_round, bool(items), fault, metrics
-    ), items
+    played = messages.Played(
+      num_steps, episodes, ends_round, items is not None, fault, metrics
+    )
+    return played, *(items or [None] * self._num_learners)
 
-  def _begin(self, entropy: tuple[int, ...]) -> None:
-    """Makes the games and, in a node that has not played yet, the actors."""
+  def close(self) -> None:
+    """Closes the games, whatever state they are in."""
+    if self._games is not None:
+      try:
+        self._games.close()
+      except Exception as error:  # noqa: BLE001 May be what failed before.
+        print(f'closing environments failed: {error}', flush=True)
+    self._games = self._actors = None
+
+  def _begin(self, order: messages.Order) -> acting.Actors:
+    """Makes games if there are none; begins a round if one is ordered."""
     parts = self._parts
-    entropy = (*entropy, self._index, self._num_faults)
-    self._games = games = _make_games(parts, entropy)
-    if self._actors is None:
-      key = jax.random.fold_in(parts.key, entropy[1])
-      self._actors = members.make_actors(
-        jax.random.fold_in(key, 1 + self._index),
-        parts.policy,
-        self._variables.sources,
-        parts.seating.seats_per_member,
-        self._writer.adders,
-      )
-    self._actors.reset()
-    self._ticks = game_loop.play_rounds(
-      games.arena, self._actors, lambda: (self._seats, ()), parts, games
+    actors = self._actors
+    if actors is None:
+      actors = self._make_games(order.entropy)
+    elif order.seats is None:
+      return actors
+    elif parts.seating.is_solo:
+      actors.begin_round()
+      return actors
+    self._num_rounds += 1
+    key = jax.random.fold_in(parts.key, order.entropy[1])
+    for number in (1 + self._index, self._num_rounds):
+      key = jax.random.fold_in(key, number)
+    actors.begin(key, self._seats)
+    # Only now, since it plays on with those that have begun.
+    self._actors = actors
+    return actors
+
+  def _make_games(self, entropy: tuple[int, ...]) -> acting.Actors:
+    parts = self._parts
+    seeds = arena_lib.make_seeds(
+      (parts.seed, *entropy, self._index, self._num_faults),
+      parts.seating.num_games,
+    )
+    try:
+      games = parts.make_games(seeds, f'{parts.name}/{self._index}')
+    except Exception as error:
+      raise _Fault(f'{type(error).__name__}: {error}') from error
+    self._games = watched = _Watched(games)
+    return acting.Actors(
+      parts.policy,
+      arena_lib.Arena(watched, parts.seating, list(parts.opponents.values())),
+      parts.observers,
     )
 
 
@@ -133,19 +161,16 @@ class Evaluator:
   def __init__(
     self,
     parts: prepare.Prepared,
-    num_learners: int,
     num_episodes: int,
   ):
     """Makes no games before the first evaluation.
 
     Args:
       parts: the parts of the experiment.
-      num_learners: K, number of learners that share the members.
       num_episodes: minimum number of episodes of each member.
     """
     self._parts = parts
     self._num_episodes = num_episodes
-    self._variables = Variables(parts.population.num_members, num_learners)
     self._evaluator: evaluations.Evaluator | None = None
 
   def evaluate(
@@ -160,12 +185,11 @@ class Evaluator:
     Returns:
       The outcome.
     """
-    self._variables.set(variables)
     if self._evaluator is None:
       self._evaluator = evaluations.Evaluator(
-        self._parts, self._variables.sources, self._num_episodes, entropy
+        self._parts, self._num_episodes, entropy
       )
-    return self._evaluator.run()
+    return self._evaluator.run(join(variables))
 
   def close(self) -> None:
     """Closes the games."""
@@ -173,84 +197,74 @@ class Evaluator:
       self._evaluator.close()
 
 
-class Variables:
-  """The variables of all members, as sources of one member each."""
-
-  def __init__(self, num_members: int, num_learners: int):
-    """Has no variables yet.
-
-    Args:
-      num_members: N.
-      num_learners: K; each holds N / K consecutive members.
-    """
-    self._learners = [_Source() for _ in range(num_learners)]
-    self.sources: list[variables_lib.VariableSource] = [
-      source
-      for learner in self._learners
-      for source in members.member_sources(learner, num_members // num_learners)
-    ]
-
-  def set(self, variables: Sequence[types.ActorVariables]) -> None:
-    """Replaces the variables of each learner, leaves [n, ...]."""
-    for learner, own in zip(self._learners, variables, strict=True):
-      learner.variables = own
+def join(trees: Sequence[Any]) -> Any:
+  """Returns the members of all learners, leaves [N, ...]."""
+  if len(trees) == 1:
+    return trees[0]
+  return jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)
 
 
-class _Source:
-  """Variable source of one learner's members."""
+def divide(
+  num_learners: int,
+  trajectories: types.Trajectory,
+  variables: types.ActorVariables,
+) -> list[Any]:
+  """Returns what each learner inserts; see `learning.Learner.insert`.
 
-  variables: Any = None
+  Args:
+    num_learners: K, number of learners that share the members.
+    trajectories: leaves [T + 1 or T, N, M, ...].
+    variables: of the members that wrote them.
+  """
+  num_updates, num_members = int(np.max(variables.steps)), len(variables.steps)
+  share = num_members // num_learners
+  return [
+    (acting.members(trajectories, slice(first, first + share)), num_updates)
+    for first in range(0, num_members, share)
+  ]
 
-  def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
-    return [self.variables for _ in names]
+
+def _finish(steps: Any) -> rollout.Episodes:
+  """Runs a generator to its end; returns what it returns."""
+  while True:
+    try:
+      next(steps)
+    except StopIteration as end:
+      episodes: rollout.Episodes = end.value
+      return episodes
 
 
 class _Fault(RuntimeError):
   """An environment raised an error."""
 
 
-def _make_games(parts: prepare.Prepared, entropy: tuple[int, ...]) -> '_Games':
-  """Makes an arena with new games."""
-  num_games = parts.seating.num_games
-  own_seeds = seeds.make_seeds((parts.seed, *entropy), num_games)
-  try:
-    games = parts.make_games(own_seeds, f'{parts.name}/{entropy[-2]}')
-  except Exception as error:
-    raise _Fault(f'{type(error).__name__}: {error}') from error
-  opponents = list(parts.opponents.values())
-  key = jax.random.PRNGKey(own_seeds[0])
-  return _Games(arena_lib.Arena(games, parts.seating, opponents, key))
-
-
-class _Games(specified.Specified, dm_env.Environment):
-  """An arena that says which errors are its own.
+class _Watched:
+  """Games that say which errors are theirs.
 
   Attributes:
-    arena: the games.
     entered_at: start of the current call, in `time.monotonic()` seconds; None
       between calls.
   """
 
-  def __init__(self, arena: arena_lib.Arena):
-    super().__init__(types.make_environment_spec(arena))
-    self.arena = arena
-    self.num_environments = arena.num_environments
+  def __init__(self, games: game_vectors.GameVector):
+    self._games = games
     self.entered_at: float | None = None
 
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._games, name)
+
   def reset(self) -> dm_env.TimeStep:
-    """Returns the first timesteps of all games."""
-    return self._call(self.arena.reset)
+    """Starts all games."""
+    return self._call(self._games.reset)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps all games."""
-    return self._call(self.arena.step, action)
+    return self._call(self._games.step, action)
 
-  def close(self) -> None:
-    """Closes all games, whatever state they are in."""
-    try:
-      self.arena.close()
-    except Exception as error:  # noqa: BLE001 May be what failed before.
-      print(f'closing environments failed: {error}', flush=True)
+  def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
+    """Returns the outcomes of games that have just ended."""
+    outcomes: types.NumpyArray = self._call(self._games.outcomes, places)
+    return outcomes
 
   def _call(self, method: Callable[..., Any], *args: Any) -> Any:
     self.entered_at = time.monotonic()

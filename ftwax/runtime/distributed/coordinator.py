@@ -20,19 +20,21 @@ from absl import logging
 
 from ftwax import types
 from ftwax.population import evolution as evolution_lib
+from ftwax.population import state as state_lib
 from ftwax.records import files, loggers, run_directory
 from ftwax.runtime import (
   evaluation,
   generations,
   limits,
   prepare,
+  rounds,
   run_records,
   runs,
 )
+from ftwax.runtime.distributed import actor as actor_lib
 from ftwax.runtime.distributed import engine as engine_lib
 from ftwax.runtime.distributed import messages
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.local import coordinator as ratings_lib
 
 # Distinguish the seeds of training and evaluation environments.
 _TRAINING, _EVALUATION = 0, 1
@@ -57,10 +59,12 @@ class _Actor:
     needs_seats: whether its next order begins a round.
     position: number of trajectories of a member, in the order in which learners
       get them, up to its last one.
+    seats: int32 [G, P], the player on each seat of its games.
     retry_at: time before which it is not asked again.
   """
 
   held: int = 0
+  seats: Any = None
   needs_seats: bool = True
   position: int = 0
   retry_at: float = 0.0
@@ -89,7 +93,7 @@ class Coordinator:
   """A run in progress; see `runs.Run`."""
 
   gives_state_away = False
-  _ratings: ratings_lib.Coordinator
+  _population: state_lib.PopulationState  # Members have traits alone.
 
   def __init__(
     self,
@@ -165,7 +169,9 @@ class Coordinator:
       except (engine_lib.NodeLostError, TimeoutError) as error:
         logging.warning('Saving the state before, as %s', error)
       else:
-        self._common = self._ratings.population(_concatenate(members))
+        self._common = self._population._replace(
+          members=actor_lib.join(members)
+        )
     return run_records.RunState(self._common)
 
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
@@ -205,7 +211,7 @@ class Coordinator:
     parts = self._parts
     states = self._call_learners('initial_state')
     try:
-      members = _concatenate([self._engine.get(state) for state in states])
+      members = actor_lib.join([self._engine.get(state) for state in states])
     except engine_lib.NodeLostError as error:
       raise engine_lib.NodeFailedError(
         f'learners must start, and one was lost before it had ({error}); see'
@@ -215,8 +221,9 @@ class Coordinator:
       parts, self._records, members, key, resume
     )
     self._common = jax.tree.map(np.asarray, population)
-    self._ratings = ratings_lib.Coordinator(population, parts)
-    self._traits = _only_traits(self._common.members)
+    self._rounds = rounds.Rounds(parts, self._records, self._evolution)
+    self._totals = self._rounds.start_totals()
+    self._population = rounds.only_traits(self._common)
     for _ in self._restore():
       pass
     if self._period:
@@ -274,7 +281,8 @@ class Coordinator:
     actor.held = min(left, wanted)
     seats = None
     if actor.needs_seats:
-      seats, _ = self._ratings.draw_seats(self._traits)
+      self._population, seats, _ = self._rounds.draw_seats(self._population)
+      actor.seats = seats
     self._call(
       name,
       'play',
@@ -337,21 +345,20 @@ class Coordinator:
 
   def _record(self, name: str, played: messages.Played) -> None:
     """Adds to counts, ratings and logs what an actor has played."""
-    returns, lengths = generations.member_episodes(
-      played.results, self._seating.num_members
+    if played.episodes is None:
+      self._records.advance(played.num_steps, [], self._learner_steps)
+      return
+    self._population, self._totals = self._rounds.rate(
+      self._population,
+      self._totals,
+      self._actors[name].seats,
+      # Of one call with one rollout.
+      jax.tree.map(lambda leaf: leaf[None, None], played.episodes),
     )
-    self._records.advance(
-      played.num_steps,
-      self._parts.spec.headlines(returns).tolist(),
-      self._learner_steps,
+    index = int(name.partition('/')[2])
+    self._rounds.record(
+      played.episodes, self._learner_steps, actor=index, **played.metrics
     )
-    self._ratings.record(played.results)
-    if len(returns):
-      row = generations.train_row(self._parts.spec, returns, lengths)
-      row['actor'] = int(name.partition('/')[2])
-      row.update(played.metrics)
-      row.update(self._records.counts._asdict())
-      self._logger('train').write(row)
 
   def _note_learned(self, call: _Call, learned: messages.Learned) -> None:
     """Takes over a learner's progress, logs and variables."""
@@ -389,12 +396,10 @@ class Coordinator:
 
   def _end_round(self) -> None:
     """Logs the round and evolves the members, wherever they are."""
-    row, members, generation = self._ratings.end_round(
-      self._traits, self._records.counts, self._evolution
+    self._population, generation = self._rounds.end(
+      self._population, self._totals
     )
-    self._traits = _only_traits(members)
-    if row is not None:
-      self._logger(generations.LABEL).write(row)
+    self._totals = self._rounds.start_totals()
     if generation is not None:
       self._copy(generation)
 
@@ -454,8 +459,7 @@ class Coordinator:
       if not call.name.startswith('learner')
     }
     self._evolution.resume(self._common)
-    self._ratings.replace(self._common)
-    self._traits = _only_traits(self._common.members)
+    self._population = rounds.only_traits(self._common)
     yield from self._restore()
     self._is_recovering = False
 
@@ -509,11 +513,6 @@ class Coordinator:
     path.parent.mkdir(exist_ok=True)
     with contextlib.suppress(OSError):  # A full disk is reported elsewhere.
       files.write_atomically(path, json.dumps(self._health.describe()))
-
-
-def _only_traits(members: types.TrainingState) -> types.TrainingState:
-  """Returns members that have nothing but their traits."""
-  return evolution_lib.members_of_traits(evolution_lib.traits(members))
 
 
 class _Health:
@@ -614,15 +613,3 @@ def _limit(
 
 def _is_actor(name: str) -> bool:
   return name.startswith('actor/')
-
-
-def _concatenate(
-  states: Sequence[types.TrainingState],
-) -> types.TrainingState:
-  """Returns the members of all learners, leaves [N, ...]."""
-  if len(states) == 1:
-    return states[0]
-  joined: types.TrainingState = jax.tree.map(
-    lambda *leaves: np.concatenate(leaves), *states
-  )
-  return joined

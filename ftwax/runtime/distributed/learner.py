@@ -7,16 +7,14 @@ import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.agents.actor_critic import faults
 from ftwax.population import evolution
 from ftwax.records import log_values, loggers
 from ftwax.runtime import prepare, sharding
 from ftwax.runtime.distributed import engine, messages
-from ftwax.runtime.local import members
+from ftwax.runtime.local import learning
 
 _LOG_PERIOD_S = 1.0
-
-# Folded into the key of the run; actors use 1.
-_REPLAY = 2
 
 
 class Learner:
@@ -28,7 +26,7 @@ class Learner:
     num_learners: int,
     index: int,
     num_devices: int,
-    make_queue: Callable[..., Any],
+    make_learner: Callable[..., Any] = learning.Learner,
   ):
     """Makes the initial members.
 
@@ -37,26 +35,25 @@ class Learner:
       num_learners: K, number of learners that share the members.
       index: index of the learner.
       num_devices: number of devices over which it shards members or batches.
-      make_queue: makes the queue, which it reads; see `queues`.
+      make_learner: makes what updates the members; see `learning.Learner`.
     """
     num_members = parts.population.num_members // num_learners
-    # The same keys as in a local run, if there is one learner.
-    key, _ = jax.random.split(parts.key)
-    if num_learners > 1:
-      key = jax.random.fold_in(key, index)
-    keys = jax.random.split(jax.random.fold_in(key, _REPLAY), num_members)
-    self._queue = make_queue(parts, list(keys))
-    self._items_per_step = parts.agent.batch_size
+    self._batch_size = parts.agent.batch_size
     self._is_restored = False
     self._rows: list[tuple[str, str | None, Mapping[str, Any]]] = []
-    self._learner = members.make_learner(
+    self._learner: learning.Learner = make_learner(
       parts,
-      key,
       num_members,
-      members.Batches(self._queue.datasets),
+      _make_mesh(num_devices, num_members, self._batch_size),
       self._make_logger,
-      _make_mesh(num_devices, num_members, parts.agent.batch_size),
     )
+    self._logger = self._make_logger('learner', 'learner_steps')
+    self._max_skipped = parts.agent.max_skipped_updates
+    # That of a local run, if there is one learner.
+    key, *_ = jax.random.split(parts.key, 3)
+    if num_learners > 1:
+      key = jax.random.fold_in(key, index)
+    self._members = self._learner.init(key)
 
   def learn(
     self, items: Any
@@ -64,7 +61,7 @@ class Learner:
     """Adds trajectories and makes the updates for which there are enough.
 
     Args:
-      items: trajectories of each member, as the actor returned them.
+      items: trajectories of its members, as the actor returned them.
 
     Returns:
       The report, and the new variables; None without an update.
@@ -73,22 +70,27 @@ class Learner:
       NonFiniteGradientError: if a member skips too many updates in a row.
     """
     self._check_restored()
-    self._queue.insert(items)
+    self._learner.insert(*items)
     updates = False
-    while self._queue.size >= self._items_per_step:
-      self._learner.step()
-      self._queue.taken()
+    while self._learner.num_queued >= self._batch_size:
+      self._members, row, skipped = self._learner.update(self._members)
+      self._logger.write({**row, 'learner_steps': self._num_steps})
+      faults.check_skipped(skipped, self._max_skipped)
       updates = True
     variables = self.variables() if updates else None
     rows, self._rows[:] = list(self._rows), []
     return messages.Learned(
-      self._learner.num_steps, self._queue.size, updates, rows
+      self._num_steps, self._learner.num_queued, updates, rows
     ), variables
+
+  @property
+  def _num_steps(self) -> int:
+    return int(np.max(self._members.steps))
 
   def variables(self) -> types.ActorVariables:
     """Returns the variables of its members, leaves [n, ...]."""
     variables: types.ActorVariables = jax.tree.map(
-      np.asarray, types.actor_variables(self._learner.state)
+      np.asarray, types.actor_variables(self._members)
     )
     return variables
 
@@ -99,19 +101,19 @@ class Learner:
 
   def initial_state(self) -> types.TrainingState:
     """Returns its members, also before `restore`."""
-    state: types.TrainingState = jax.tree.map(np.asarray, self._learner.state)
+    state: types.TrainingState = jax.tree.map(np.asarray, self._members)
     return state
 
   def restore(self, state: types.TrainingState) -> types.ActorVariables:
     """Continues with other members [n, ...]; returns their variables."""
-    self._learner.restore(state)
+    self._members = self._learner.place(state)
     self._is_restored = True
     return self.variables()
 
   def give(self, rows: Sequence[int]) -> list[dict[str, Any]]:
     """Returns what copies take from the members in the given rows."""
     self._check_restored()
-    heritage = evolution.heritage(self._learner.state)
+    heritage = evolution.heritage(self._members)
     return [
       jax.tree.map(lambda leaf, row=row: np.asarray(leaf[row]), heritage)
       for row in rows
@@ -134,7 +136,7 @@ class Learner:
       The new variables.
     """
     self._check_restored()
-    state = self._learner.state
+    state = self._members
 
     def write(rows: Sequence[int], leaf: Any, *new: Any) -> types.NumpyArray:
       written = np.array(leaf)
@@ -156,8 +158,7 @@ class Learner:
 
   def close(self) -> None:
     """Closes what reads the queue."""
-    for dataset in self._queue.datasets:
-      dataset.close()
+    self._learner.close()
 
   def _check_restored(self) -> None:
     if not self._is_restored:
@@ -202,5 +203,5 @@ def _make_mesh(
       f' the learner ({len(devices)}); choose {len(devices)}.'
     )
   mesh = sharding.make_mesh(devices[:num_devices])
-  members.check_devices(mesh, num_members, batch_size)
+  learning.check_devices(mesh, num_members, batch_size)
   return mesh

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ftwax import types
-from ftwax.runtime import evaluation
+from ftwax.runtime.device import rollout
 
 
 class Order(NamedTuple):
@@ -28,7 +28,8 @@ class Played(NamedTuple):
 
   Attributes:
     num_steps: number of steps taken.
-    results: results of the games that ended.
+    episodes: the episodes at each step, leaves [T, N, M] or fewer; None if the
+      environments failed.
     ends_round: whether the round is over, so that the next order has seats.
     has_items: whether trajectories come with it.
     fault: why the environments were made again; None if they were not.
@@ -36,7 +37,7 @@ class Played(NamedTuple):
   """
 
   num_steps: int
-  results: Sequence[evaluation.GameResult]
+  episodes: rollout.Episodes | None
   ends_round: bool
   has_items: bool
   fault: str | None

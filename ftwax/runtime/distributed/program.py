@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import launchpad as lp
 import numpy as np
+import reverb
 from absl import flags
 from launchpad import address as lp_address
 from launchpad.launch import worker_manager
@@ -42,10 +43,10 @@ from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   engine,
   namespaces,
-  queues,
   runner,
 )
 from ftwax.runtime.distributed import settings as settings_lib
+from ftwax.runtime.local import on_reverb
 
 LABELS = ('coordinator', 'replay', 'learner', 'actor', 'evaluator')
 
@@ -454,23 +455,57 @@ def _add_nodes(
   for name, make in nodes.items():
     label, _, number = name.partition('/')
     if label == 'learner':
-      make = functools.partial(_make_on_reverb, make, queues.ReverbQueue)
+      make = functools.partial(_make_learner, make)
       add(name, make, replays[int(number)])
     elif label == 'actor':
-      make = functools.partial(_make_on_reverb, make, queues.ReverbWriter)
+      make = functools.partial(_make_actor, make)
       add(name, make, *replays)
     else:
       add(name, make)
   return handles
 
 
-def _make_on_reverb(
-  make: Callable[..., Any],
-  end: Callable[..., Any],
-  *replays: Callable[[], Sequence[str]],
+def _make_learner(
+  make: Callable[..., Any], addresses: Callable[[], Sequence[str]]
 ) -> Any:
-  """Makes a node whose end of the queue is Reverb's."""
-  return make(make_queue=functools.partial(end, replays))
+  """Makes a learner that reads from Reverb servers, one for each member."""
+
+  def make_learner(parts: prepare.Prepared, *args: Any) -> on_reverb.Learner:
+    learner = on_reverb.Learner(parts, *args)
+    learner.datasets = [
+      parts.replays.make_dataset(reverb.Client(address))
+      for address in addresses()
+    ]
+    return learner
+
+  return make(make_learner=make_learner)
+
+
+def _make_actor(
+  make: Callable[..., Any], *replays: Callable[[], Sequence[str]]
+) -> Any:
+  """Makes an actor that writes to the Reverb servers of all learners."""
+
+  def make_writer(parts: prepare.Prepared) -> Callable[..., Any]:
+    clients = [
+      reverb.Client(address) for replay in replays for address in replay()
+    ]
+    writer = on_reverb.Writer(parts, clients)
+
+    def write(
+      trajectories: types.Trajectory, variables: types.ActorVariables
+    ) -> list[tuple[int]]:
+      writer.write(
+        trajectories,
+        int(np.max(variables.steps)),
+        np.asarray(variables.internal_rewards),
+      )
+      # Learners count them.
+      return [(parts.seating.seats_per_member,)] * len(replays)
+
+    return write
+
+  return make(make_writer=make_writer)
 
 
 class Coordination:

@@ -11,7 +11,7 @@ import jax
 
 from ftwax.runtime import evaluation, prepare, run_records, runs
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.distributed import actor, learner, queues
+from ftwax.runtime.distributed import actor, learner
 from ftwax.runtime.distributed import coordinator as coordinator_lib
 from ftwax.runtime.distributed import engine as engine_lib
 from ftwax.runtime.distributed import settings as settings_lib
@@ -165,7 +165,6 @@ def make_nodes(
       num_learners,
       index,
       settings.num_devices,
-      make_queue=queues.LocalQueue,
     )
   for index in range(settings.num_actors):
     nodes[f'actor/{index}'] = functools.partial(
@@ -174,11 +173,10 @@ def make_nodes(
       actor.Actor,
       num_learners,
       index,
-      make_queue=queues.LocalWriter,
     )
   if num_eval_episodes is not None:
     nodes[coordinator_lib.EVALUATOR] = functools.partial(
-      make_node, experiment, actor.Evaluator, num_learners, num_eval_episodes
+      make_node, experiment, actor.Evaluator, num_eval_episodes
     )
   return nodes
 

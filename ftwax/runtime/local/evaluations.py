@@ -1,69 +1,135 @@
-"""Evaluations for runtimes whose actors run in Python."""
+"""Evaluations in games that Python steps."""
 
 import contextlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from ftwax import types
-from ftwax.agents.acme import variables
+from ftwax.environments import absences
 from ftwax.runtime import evaluation, prepare
+from ftwax.runtime.local import acting
 from ftwax.runtime.local import arena as arena_lib
-from ftwax.runtime.local import game_loop, members, seeds
+
+# Steps of each game between two searches for games that never end.
+_CHECK_PERIOD = 1000
 
 
 class Evaluator:
-  """Evaluates all members with their newest variables."""
+  """Evaluates all members."""
 
   def __init__(
     self,
     parts: prepare.Prepared,
-    sources: Sequence[variables.VariableSource],
     num_episodes: int,
     entropy: tuple[int, ...],
   ):
-    """Makes games and actors for all evaluations of a run.
+    """Makes the games of all evaluations of a run.
 
     Args:
       parts: the parts of the experiment.
-      sources: variable source of each member; see `members.member_sources`.
       num_episodes: minimum number of episodes of each member in an evaluation.
       entropy: seeds games and actors, together with the experiment's seed.
     """
     self._name = parts.name
     self._plan = plan = evaluation.make_plan(parts, num_episodes)
-    own_seeds = seeds.make_seeds((parts.seed, *entropy), plan.seating.num_games)
-    key = jax.random.PRNGKey(own_seeds[0])
-    games = parts.make_evaluation_games(own_seeds, parts.name)
+    seeds = arena_lib.make_seeds((parts.seed, *entropy), plan.seating.num_games)
+    self._key = jax.random.PRNGKey(seeds[0])
     self._arena = arena_lib.Arena(
-      games,
+      parts.make_evaluation_games(seeds, parts.name),
       plan.seating,
       list(plan.opponents.values()),
-      key,
     )
-    self._actors = members.make_actors(
-      key,
-      parts.evaluation_policy,
-      sources,
-      plan.seating.seats_per_member,
-    )
+    self._actors = acting.Actors(parts.evaluation_policy, self._arena)
 
-  def run(self) -> evaluation.Outcome:
-    """Plays the games of one evaluation."""
-    return game_loop.play_plan(
-      self._arena, self._actors, self._plan, self._name
+  def run(self, variables: types.ActorVariables) -> evaluation.Outcome:
+    """Plays the games of one evaluation.
+
+    Args:
+      variables: the members' variables, leaves [N, ...].
+    """
+    plan = self._plan
+    variables = acting.put(variables)
+    self._key, key = jax.random.split(self._key)
+    self._actors.begin(key, plan.seats)
+    results = play(
+      self._arena,
+      lambda: self._actors.act(variables),
+      plan.seats,
+      plan.games_per_place,
+      self._name,
     )
+    return evaluation.Outcome(plan, evaluation.count_results(results, plan))
 
   def close(self) -> None:
     """Closes the games."""
     self._arena.close()
 
 
+def play(
+  arena: arena_lib.Arena,
+  step: Callable[[], Any],
+  seats: types.NumpyArray,
+  games_per_place: int,
+  name: str,
+) -> list[evaluation.GameResult]:
+  """Plays games that have just started, until enough have ended.
+
+  Args:
+    arena: the games.
+    step: steps them once.
+    seats: int32 [G, P], the player on each seat.
+    games_per_place: minimum number of games at each of the `G` indices.
+    name: name of the environment in messages.
+
+  Returns:
+    The results of all games that ended, in the order in which they ended, then
+    those of games that never end.
+  """
+  num_events = arena.games.spec.num_events
+  returns = np.zeros((*seats.shape, num_events), np.float32)
+  lengths, num_ended = np.zeros((2, len(seats)), np.int64)
+  results: list[evaluation.GameResult] = []
+  for num_steps in itertools.count(1):
+    step()
+    timestep, ended = arena.timestep, arena.ended
+    step_type = timestep.step_type.reshape(seats.shape)
+    returns += timestep.reward.reshape(returns.shape)
+    # At `FIRST`, rewards do not count.
+    returns[(step_type == types.FIRST).all(axis=1)] = 0.0
+    lengths += absences.has_moved(step_type)
+    if ended.any():
+      outcomes = arena.outcomes()
+      results += [
+        evaluation.GameResult(
+          place,
+          seats[place],
+          outcomes[place],
+          returns[place].copy(),
+          int(lengths[place]),
+        )
+        for place in np.flatnonzero(ended).tolist()
+      ]
+      returns[ended], lengths[ended] = 0.0, 0
+      num_ended += ended
+    if (ended.any() or num_steps % _CHECK_PERIOD == 0) and (
+      evaluation.is_complete(num_ended, games_per_place, lengths, name)
+    ):
+      break
+  return results + evaluation.endless_results(
+    seats, max(arena.games.spec.teams) + 1, returns, lengths
+  )
+
+
 def evaluate(
   parts: prepare.Prepared,
   members: Sequence[types.ActorVariables],
   num_episodes: int,
+  entropy: tuple[int, ...] = (),
 ) -> evaluation.Outcome:
   """Evaluates members that do not learn any more.
 
@@ -71,21 +137,9 @@ def evaluate(
     parts: the parts of the experiment.
     members: variables of each member.
     num_episodes: minimum number of episodes of each member.
+    entropy: see `Evaluator`.
   """
-  sources = [_Frozen(variables) for variables in members]
-  with contextlib.closing(
-    Evaluator(parts, sources, num_episodes, ())
-  ) as evaluator:
-    return evaluator.run()
-
-
-class _Frozen:
-  """Variable source of a member that does not learn."""
-
-  def __init__(self, variables: types.ActorVariables):
-    """Stores the variables."""
-    self._variables = variables
-
-  def get_variables(self, names: Sequence[str]) -> list[Any]:
-    """Returns the variables, once for each name."""
-    return [self._variables for _ in names]
+  with contextlib.closing(Evaluator(parts, num_episodes, entropy)) as evaluator:
+    return evaluator.run(
+      jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    )

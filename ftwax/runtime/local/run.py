@@ -1,50 +1,57 @@
-"""Runs an experiment in one process: games, replays, actors and learner.
+"""Runs an experiment in one process, with games that Python steps.
 
-Acting and learning alternate: whenever the actors have written enough
-trajectories for a learner step, the learner takes one. Nothing depends on the
-clock, so the same seed on the same machine gives bitwise identical parameters.
-Members evolve after each round.
+It is the iteration of the device runtime with a rollout on the host: act, then
+learn, rate, record and save. Nothing depends on the clock, so the same seed on
+the same machine gives bitwise identical parameters.
 """
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from absl import logging
 
 from ftwax import loopback, types
-from ftwax.agents.actor_critic import replays
-from ftwax.environments import environment_faults, game_vectors
+from ftwax.agents.actor_critic import faults, replays
+from ftwax.environments import environment_faults
 from ftwax.replay import replay_options
 from ftwax.runtime import (
   evaluation,
   generations,
   limits,
   prepare,
+  rounds,
   run_records,
   runs,
   sharding,
 )
+from ftwax.runtime.device import loop, rollout
+from ftwax.runtime.device import sizes as sizes_lib
+from ftwax.runtime.local import acting, evaluations, learning
 from ftwax.runtime.local import arena as arena_lib
-from ftwax.runtime.local import coordinator as coordinator_lib
-from ftwax.runtime.local import (
-  evaluations,
-  game_loop,
-  members,
-  position,
-  seeds,
-)
 
 # Distinguish the seeds of training and evaluation environments.
 _TRAINING, _EVALUATION = 0, 1
 
-# Folded into the key of the run; 1 is used for actors.
-_REPLAY = 2
-
 # Limits for recreating the environments after failures.
 _MAX_RESTARTS, _RESTART_PERIOD_S = 10, 300.0
+
+
+class Position(NamedTuple):
+  """State of a run of JAX games besides its population.
+
+  Attributes:
+    actors: games in progress, and the actors in them.
+    replay: tables for auxiliary tasks, leaves [N, ...].
+    totals: statistics of the current round.
+  """
+
+  actors: acting.ActorsState
+  replay: Any
+  totals: loop.Totals
 
 
 def prepare_run(
@@ -67,7 +74,7 @@ def prepare_run(
   if kind == replay_options.REVERB and not parts.expose:
     loopback.check()
   mesh = sharding.make_mesh(devices)
-  members.check_devices(
+  learning.check_devices(
     mesh, parts.population.num_members, parts.agent.batch_size
   )
   return functools.partial(_Run, mesh)
@@ -86,215 +93,232 @@ class _Run:
     resume: bool,
     stack: contextlib.ExitStack,
   ):
-    """Makes games, replays, actors and learner; `stack` closes them."""
+    """Makes or restores members and games; `stack` closes the games."""
     self._parts = parts
     self._records = records
     self._stack = stack
-    self._key, population_key = jax.random.split(parts.key)
-    num_members = parts.population.num_members
-    member_replays = self._make_replays()
-    self._learner = members.make_learner(
-      parts,
-      self._key,
-      num_members,
-      members.Batches([replay.dataset for replay in member_replays]),
-      functools.partial(records.open_logger, rarely=True),
-      mesh,
-    )
-    self._coordinator = self._make_coordinator(population_key, resume)
-    # Made last, since their seeds depend on the progress of the run.
-    self._arena = self._make_arena()
-    self._actors = members.make_actors(
-      self._actor_key(),
-      parts.policy,
-      members.member_sources(self._learner, num_members),
-      self._coordinator.seating.seats_per_member,
-      [replay.adder for replay in member_replays],
-    )
-    self._num_updates = 0  # Since this process started.
-    self._tracker = position.Tracker(
-      self._arena,
-      self._actors,
-      member_replays,
-      self._coordinator,
+    self._sizes = sizes_lib.Sizes(
+      parts.agent.sequence_length,
+      parts.seating.seats_per_member,
       parts.agent.batch_size,
+      parts.population.num_members,
     )
-    self._start = self._restore_position()
-    self._train_logger = records.open_logger('train')
-    self._population_logger = records.open_logger(generations.LABEL)
+    members_key, population_key, self._key = jax.random.split(parts.key, 3)
+    self._learner = self._make_learner(mesh)
+    members = self._learner.init(members_key)
+    evolution, population = generations.start(
+      parts, records, members, population_key, resume
+    )
+    self._population = population._replace(
+      members=self._learner.place(population.members)
+    )
+    self._rounds = rounds.Rounds(parts, records, evolution)
+    self._totals = self._rounds.start_totals()
+    self._learner_logger = records.open_logger(
+      'learner', 'learner_steps', rarely=True
+    )
+    self._limiter = limits.RestartLimiter(
+      _MAX_RESTARTS, _RESTART_PERIOD_S, environment_faults.EnvironmentFault
+    )
+    # Made last, since their seeds depend on the progress of the run.
+    self._actors = acting.Actors(
+      parts.policy, self._make_arena(), parts.observers
+    )
+    stack.callback(self._close_games)
+    self._position: Position | None = None
+    population = self._population
+    self._begin_round()
+    if records.is_whole:
+      self._population = population  # Of which no seats were drawn.
+      self._restore_position()
+    self._capture()
 
   @property
   def training_state(self) -> types.TrainingState:
-    """The learner's state, leaves [N, ...]."""
-    return self._learner.state
+    """The members, leaves [N, ...]."""
+    return self._population.members
 
   def snapshot(self) -> run_records.RunState:
-    """Returns the state to save; Python games restart when resumed."""
-    return self._tracker.state(self._learner.save())
+    """Returns the state after the last iteration; Python games restart."""
+    return run_records.RunState(self._population, self._position)
 
-  def train(self) -> Iterator[game_loop.Tick]:
-    """Plays rounds until all steps are taken; evolves after each round."""
+  def train(self) -> Iterator[None]:
+    """Iterates until all steps are taken; evolves after each round."""
     records = self._records
     if records.done:
       return
     print(f'{self._parts.name}: compiling in the first steps...', flush=True)
     with records.training() as show:
-      for tick in self._play():
-        self._learn()
-        self._record(tick)
-        if tick.ends_round or records.done:
-          self._end_round()
-        # After evolution, whose result the checkpoint has to include.
-        self._note(tick.round_step)
+      while not records.done:
+        yield from self._iterate()
         records.save_if_due(self.snapshot)
         show()
-        yield tick
-        if records.done:
-          return
+        yield
 
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
     """Plays at least `num_episodes` episodes with each member."""
-    return self._make_evaluator(num_episodes).run()
-
-  def _play(self) -> Iterator[game_loop.Tick]:
-    """Plays rounds; recreates failed environments if configured to do so."""
-    limiter = limits.RestartLimiter(
-      _MAX_RESTARTS, _RESTART_PERIOD_S, environment_faults.EnvironmentFault
+    return self._make_evaluator(num_episodes).run(
+      types.actor_variables(self._population.members)
     )
-    start = self._start
+
+  def _iterate(self) -> Generator[None, None, None]:
+    """Acts, learns, rates and records; yields where it may be interrupted."""
+    trajectories, episodes = yield from self._act()
+    metrics, skipped = self._learn(trajectories)
+    self._population, self._totals = self._rounds.rate(
+      self._population, self._totals, self._actors.arena.seats, episodes
+    )
+    num_updates = self._sizes.num_updates
+    learner_steps = self._records.counts.learner_steps + num_updates
+    self._rounds.record(episodes, learner_steps)
+    if self._actors.is_round_over(self._parts.steps_per_round):
+      self._end_round()
+    elif self._records.done:
+      # The round goes on if the run is resumed.
+      self._rounds.log(self._population, self._totals)
+    self._capture()
+    self._learner_logger.write({**metrics, 'learner_steps': learner_steps})
+    faults.check_skipped(skipped, self._parts.agent.max_skipped_updates)
+
+  def _act(
+    self,
+  ) -> Generator[None, None, tuple[types.Trajectory, rollout.Episodes]]:
+    """Acts with one policy; begins again if environments fail.
+
+    Returns:
+      The trajectories, leaves [T + 1 or T, N, R * M, ...], and the episodes,
+      leaves [1, R, T, N, M].
+    """
+    sizes = self._sizes
+    variables = acting.put(types.actor_variables(self._population.members))
     while True:
+      arrays = acting.make_arrays(
+        self._parts.replays.template,
+        sizes.num_members,
+        sizes.num_rollouts * sizes.num_rows,
+      )
+      played: list[rollout.Episodes] = []
       try:
-        yield from game_loop.play_rounds(
-          self._arena,
-          self._actors,
-          self._draw_seats,
-          self._parts,
-          start=start,
+        for into in acting.batches(arrays, sizes.num_rows):
+          played.append((yield from self._actors.rollout(variables, into)))
+          yield
+        return arrays, jax.tree.map(
+          lambda *leaves: np.stack(leaves)[None], *played
         )
       except environment_faults.EnvironmentFault as fault:
         if self._parts.on_environment_error == 'stop':
           raise
-        limiter.count('environments', fault)
+        self._limiter.count('environments', fault)
         logging.warning('Recreating environments after an error: %s', fault)
-        self._restart_games(limiter.num_restarts)
-        start = None
+        num_lost = sum(int(each.moved.sum()) for each in played)
+        if len(played) < sizes.num_rollouts:
+          num_lost += self._actors.num_steps
+        counts = self._records.counts
+        self._records.advance(num_lost, [], counts.learner_steps)
+        self._restart_games()
 
-  def _restart_games(self, num_restarts: int) -> None:
-    """Recreates all games and drops their unfinished trajectories."""
-    try:
-      self._arena.close()
-    except environment_faults.EnvironmentFault as fault:
-      logging.warning('Could not close environments: %s', fault)
-    # Other seeds, since the same ones might fail in the same way again.
-    self._arena.replace_games(self._make_games(num_restarts))
-
-  def _draw_seats(self) -> tuple[types.NumpyArray, Any]:
-    return self._coordinator.draw_seats(self._learner.state)
-
-  def _note(self, round_step: int) -> None:
-    """Makes this moment the next checkpoint if the run can continue from it."""
-    if self._tracker.note(round_step, self._learner.state):
-      self._records.mark()
-
-  def _learn(self) -> None:
-    """Runs the updates for which enough trajectories are written."""
-    # Items are counted from the start of this process, too.
-    due = self._actors.num_items // self._parts.agent.batch_size
-    while self._num_updates < due:
-      self._learner.step()
-      self._num_updates += 1
-
-  def _record(self, tick: game_loop.Tick) -> None:
-    """Counts a step of all games and logs the games that ended."""
-    returns, lengths = generations.member_episodes(
-      tick.results, self._parts.population.num_members
+  def _learn(
+    self, trajectories: types.Trajectory
+  ) -> tuple[dict[str, Any], int]:
+    """Updates the members; returns metrics, and updates skipped in a row."""
+    num_updates = self._sizes.num_updates
+    if num_updates > 1:
+      # Later updates have other parameters.
+      trajectories = trajectories._replace(value=None)
+    members = self._population.members
+    self._learner.insert(
+      trajectories,
+      self._records.counts.learner_steps,
+      np.asarray(members.internal_rewards),
     )
-    self._records.advance(
-      tick.num_steps,
-      self._parts.spec.headlines(returns).tolist(),
-      self._learner.num_steps,
-    )
-    self._coordinator.record(tick.results)
-    if len(returns):
-      row = generations.train_row(self._parts.spec, returns, lengths)
-      row.update(self._records.counts._asdict())
-      for observer in self._parts.observers:
-        row.update(observer.get_metrics())
-      self._train_logger.write(row)
+    rows, skipped = [], 0
+    for _ in range(num_updates):
+      members, row, in_a_row = self._learner.update(members)
+      rows.append(row)
+      skipped = max(skipped, in_a_row)
+    self._population = self._population._replace(members=members)
+    means = {
+      name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]
+    }
+    return means, skipped
 
   def _end_round(self) -> None:
-    """Logs the round and evolves the population."""
-    row, members, generation = self._coordinator.end_round(
-      self._learner.state, self._records.counts, self._evolution
+    """Logs the round, evolves the population, and begins a round."""
+    population, _ = self._rounds.end(self._population, self._totals)
+    self._population = population._replace(
+      members=self._learner.place(population.members)
     )
-    if row is not None:
-      self._population_logger.write(row)
-    if generation is not None:
-      self._learner.restore(members)
+    self._totals = self._rounds.start_totals()
+    if self._parts.seating.is_solo:
+      self._actors.begin_round()
+    elif self._position is not None or not self._records.done:
+      self._begin_round()
 
-  def _make_replays(self) -> list[replays.AgentReplay]:
-    """Makes a replay for each member."""
-    parts = self._parts
-    key = jax.random.fold_in(self._key, _REPLAY)
-    return parts.replays.make(
-      list(jax.random.split(key, parts.population.num_members)),
-      parts.seating.seats_per_member,
-      self._stack,
-      parts.replay,
-      replay_options.ServerOptions(parts.replay_port, parts.expose),
-    )
+  def _begin_round(self, *restarts: int) -> None:
+    """Seats members and starts all games."""
+    self._population, seats, past = self._rounds.draw_seats(self._population)
+    key = jax.random.fold_in(self._key, self._records.counts.actor_steps)
+    for number in restarts:
+      key = jax.random.fold_in(key, number)
+    self._actors.begin(key, seats, past)
 
-  def _restore_position(self) -> game_loop.Start | None:
-    """Restores games, actors and tables if the checkpoint contains them."""
-    if not self._records.is_whole:
-      return None
-    template = self._tracker.template(self._learner.state)
-    start = self._tracker.restore(
-      self._records.restore(template, run_records.POSITION)
-    )
-    self._note(start.round_step)
-    return start
+  def _restart_games(self) -> None:
+    """Recreates all games."""
+    self._close_games()
+    # Other seeds, since the same ones might fail in the same way again.
+    restarts = self._limiter.num_restarts
+    self._actors.arena = self._make_arena(restarts)
+    self._begin_round(restarts)
 
-  def _make_coordinator(
-    self, key: types.Key, resume: bool
-  ) -> coordinator_lib.Coordinator:
-    """Begins or resumes the population, including the learner's members."""
-    self._evolution, population = generations.start(
-      self._parts, self._records, self._learner.state, key, resume
-    )
-    self._learner.restore(population.members)
-    return coordinator_lib.Coordinator(population, self._parts)
+  def _capture(self) -> None:
+    """Makes this moment the one that checkpoints refer to."""
+    actors = self._actors.save()
+    if actors is not None:
+      self._position = Position(actors, self._learner.replay, self._totals)
 
-  def _make_arena(self) -> arena_lib.Arena:
-    arena = arena_lib.Arena(
-      self._make_games(),
-      self._coordinator.seating,
-      list(self._parts.players.values()),
-      jax.random.fold_in(self._actor_key(), 0),
-    )
-    self._stack.callback(arena.close)
-    return arena
+  def _restore_position(self) -> None:
+    """Restores games, actors and tables."""
+    self._capture()  # For the structure.
+    position: Any = self._records.restore(self._position, run_records.POSITION)
+    self._actors.restore(position.actors)
+    self._learner.replay = self._learner.place(position.replay)
+    self._totals = position.totals
 
-  def _make_games(self, *restarts: int) -> game_vectors.GameVector:
+  def _make_learner(self, mesh: jax.sharding.Mesh) -> learning.Learner:
+    parts, num_members = self._parts, self._parts.population.num_members
+    make_logger = self._records.open_logger
+    if parts.replay != replay_options.REVERB:
+      return learning.Learner(parts, num_members, mesh, make_logger)
+    from ftwax.runtime.local import on_reverb
+
+    learner = on_reverb.LocalLearner(parts, num_members, mesh, make_logger)
+    learner.open(parts, self._stack)
+    return learner
+
+  def _make_arena(self, *restarts: int) -> arena_lib.Arena:
     parts, steps = self._parts, self._records.counts.actor_steps
-    entropy = (parts.seed, _TRAINING, steps, *restarts)
-    return parts.make_games(
-      seeds.make_seeds(entropy, parts.seating.num_games), parts.name
+    seeds = arena_lib.make_seeds(
+      (parts.seed, _TRAINING, steps, *restarts), parts.seating.num_games
     )
+    return arena_lib.Arena(
+      parts.make_games(seeds, parts.name),
+      parts.seating,
+      list(parts.players.values()),
+    )
+
+  def _close_games(self) -> None:
+    try:
+      self._actors.arena.close()
+    except environment_faults.EnvironmentFault as fault:
+      logging.warning('Could not close environments: %s', fault)
 
   @functools.cache  # noqa: B019 It lives as long as the run.
   def _make_evaluator(self, num_episodes: int) -> evaluations.Evaluator:
     """Returns the evaluator for all evaluations of the run."""
     evaluator = evaluations.Evaluator(
       self._parts,
-      members.member_sources(self._learner, self._parts.population.num_members),
       num_episodes,
       (_EVALUATION, self._records.counts.actor_steps),
     )
     self._stack.callback(evaluator.close)
     return evaluator
-
-  def _actor_key(self) -> types.Key:
-    """Returns the key of actors, which changes with each resumption."""
-    key = jax.random.fold_in(self._key, self._records.counts.actor_steps)
-    return jax.random.fold_in(key, 1)

@@ -8,6 +8,8 @@ import numpy as np
 from ftwax import distributions
 from ftwax.agents import acme, impala
 from ftwax.environments import vector
+from ftwax.networks import cores, torsos
+from ftwax.replay import replay_options
 from ftwax.replay.reverb import servers
 
 SPEC = fakes.make_continuous_spec()
@@ -28,11 +30,11 @@ class _Recorder(fakes.FakeEnvironment):
 
 def test_trajectories_hold_what_was_drawn_and_environments_get_what_fits():
   config = impala.IMPALAConfig(
-    hidden_size=4,
-    vector_hidden_sizes=(4,),
+    core=cores.LSTM(4),
+    torso=torsos.Torso(hidden_sizes=(4,)),
     sequence_length=T,
     batch_size=B,
-    max_queue_size=B,
+    queue=replay_options.Queue(max_size=B),
   )
   builder = acme.Builder(config, B)
   network = config.make_network(SPEC)

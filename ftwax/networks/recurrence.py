@@ -1,0 +1,167 @@
+"""Recurrent cores: their protocol, and the unroll of a step over time.
+
+A core is a Haiku module with a zero state, a single step, and an unroll of many
+steps. Torsos come before it and run on all `T * B` frames at once; only the
+core is inside the loop over time.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ftwax import trees, types
+from ftwax.networks import noise
+
+_Inputs = TypeVar('_Inputs')
+_Output = TypeVar('_Output')
+_State = TypeVar('_State')
+
+
+class CoreOutput(NamedTuple):
+  """Outputs of a core; leaves are [B, ...] or [T, B, ...].
+
+  Attributes:
+    features: float32 [..., num_features], the input of the policy, value and
+      auxiliary heads.
+    auxiliary: other outputs that losses use, by name.
+  """
+
+  features: types.Array
+  auxiliary: Mapping[str, types.ArrayTree]
+
+
+class RecurrentCore(Protocol):
+  """A Haiku module that carries a state from step to step.
+
+  A core with noise draws it by `networks.noise`.
+  """
+
+  def initial_state(self, batch_size: int) -> types.RecurrentState:
+    """Returns the zero state, leaves [batch_size, ...]."""
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters | None,
+  ) -> tuple[CoreOutput, types.RecurrentState]:
+    """Does one step on inputs [B, num_inputs]."""
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters | None,
+  ) -> tuple[CoreOutput, types.RecurrentState]:
+    """Does `T` steps on inputs [T, B, num_inputs].
+
+    Args:
+      inputs: [T, B, num_inputs].
+      start: bool [T, B], true at the first step of an episode, before which
+        the state is reset to zero.
+      state: leaves [B, ...], the state before the first step.
+      hyperparameters: hyperparameters of the agent.
+    """
+
+
+def reset_state(start: types.Array, state: _State) -> _State:
+  """Sets `state` [B, ...] to zero in the rows where `start` [B] is true."""
+  zeros = jax.tree.map(jnp.zeros_like, state)
+  return trees.where_rows(start, zeros, state)
+
+
+def unroll_step(
+  step: Callable[[_Inputs, _State], tuple[_Output, _State]],
+  inputs: _Inputs,
+  start: types.Array,
+  state: _State,
+) -> tuple[_Output, _State]:
+  """Scans `step` over time, resetting the state at the start of episodes.
+
+  Args:
+    step: `(inputs, state) -> (output, state)`, leaves [B, ...].
+    inputs: leaves [T, B, ...].
+    start: bool [T, B].
+    state: leaves [B, ...].
+
+  Returns:
+    The outputs, leaves [T, B, ...], and the state after the last step.
+  """
+
+  def scan_step(
+    carry: _State, step_inputs: tuple[types.Array, _Inputs, Any]
+  ) -> tuple[_State, _Output]:
+    # [B], leaves [B, ...], [B]
+    step_start, step_input, seeds = step_inputs
+    with noise.seeded(seeds):
+      # `start` marks the first step of an episode, so the reset comes first.
+      output, carry = step(step_input, reset_state(step_start, carry))
+    return carry, output
+
+  state, outputs = hk.scan(scan_step, state, (start, inputs, noise.seeds()))
+  return outputs, state
+
+
+def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Merges the time and batch axes around a function of [B, ...].
+
+  The batch comes first in the merged axis. With time first, XLA would gather a
+  batch that is sharded over devices on all of them, since no contiguous part of
+  the merged axis would belong to one device.
+
+  Args:
+    function: a function between arrays [B * T, ...].
+
+  Returns:
+    A function between arrays [T, B, ...].
+  """
+  apply = hk.BatchApply(function)
+  return lambda *args: _swap_axes(apply(*_swap_axes(args)))
+
+
+def _swap_axes(tree: Any) -> Any:
+  return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree)
+
+
+class SkipConnection:
+  """A core whose features are another core's, concatenated with its inputs.
+
+  Heads then see the current observation directly as well as through the memory,
+  so that tasks without memory are learned about as fast as without a core.
+  """
+
+  def __init__(self, core: RecurrentCore):
+    """Wraps `core`, within the same Haiku transform."""
+    self._core = core
+    self.initial_state = core.initial_state
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters | None = None,
+  ) -> tuple[CoreOutput, types.RecurrentState]:
+    """Does one step on inputs [B, num_inputs]."""
+    output, state = self._core(inputs, state, hyperparameters)
+    return _append(output, inputs), state
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters | None = None,
+  ) -> tuple[CoreOutput, types.RecurrentState]:
+    """Does `T` steps on inputs [T, B, num_inputs]."""
+    output, state = self._core.unroll(inputs, start, state, hyperparameters)
+    return _append(output, inputs), state
+
+
+def _append(output: CoreOutput, inputs: types.Array) -> CoreOutput:
+  # [..., num_features + num_inputs]
+  features = jnp.concatenate([output.features, inputs], axis=-1)
+  return output._replace(features=features)

@@ -1,0 +1,326 @@
+"""Parts of an agent: frozen dataclasses with options and hyperparameters.
+
+A part, such as a core or an auxiliary task, owns both. Options are static.
+Hyperparameters are data in the training state: a field annotated `Scalar` or
+`Integer` holds a number, which is fixed, or a prior, which a population may
+evolve. An agent collects them from its parts, so that it has exactly those that
+its parts read.
+
+Ranges are metadata of fields, and checked here for all parts.
+"""
+
+import dataclasses
+import functools
+import math
+import operator
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ftwax import hyperparameters, suggestions, types
+
+Scalar = hyperparameters.Scalar
+Integer = hyperparameters.Integer
+
+_NON_NEGATIVE = (0.0, math.inf)
+
+
+def option(
+  default: Any,
+  low: float | None = None,
+  high: float | None = None,
+  above: float | None = None,
+  below: float | None = None,
+  choices: Sequence[Any] = (),
+) -> Any:
+  """Returns a field that is an option with a range.
+
+  Args:
+    default: value of the field; an integer admits only integers, and None also
+      None. The range applies to each entry of a tuple.
+    low: smallest value.
+    high: largest value.
+    above: a number that the value must exceed.
+    below: a number that must exceed the value.
+    choices: the values that it may have, if not any.
+  """
+  metadata = {
+    'low': low, 'high': high, 'above': above, 'below': below, 'choices': choices
+  }  # fmt: skip
+  return dataclasses.field(default=default, metadata=metadata)
+
+
+def scalar(
+  default: Scalar,
+  low: float = 0.0,
+  high: float = math.inf,
+  unlimited: bool = False,
+) -> Any:
+  """Returns a field that is a hyperparameter with bounds, both inclusive.
+
+  Without this, a hyperparameter must not be negative, and be finite.
+
+  Args:
+    default: a number or a prior.
+    low: smallest value.
+    high: largest value.
+    unlimited: whether it may be infinite, for no limit.
+  """
+  metadata = {'bounds': (low, high), 'unlimited': unlimited}
+  return dataclasses.field(default=default, metadata=metadata)
+
+
+class Hyperparameter(NamedTuple):
+  """A hyperparameter of an agent.
+
+  Attributes:
+    prior: its prior.
+    is_integer: whether its values are integers.
+    bounds: smallest and largest value, both inclusive.
+    path: its dotted path in the agent, such as `tasks.pixel_control.cost`.
+  """
+
+  prior: hyperparameters.Prior
+  is_integer: bool
+  bounds: tuple[float, float]
+  path: str
+
+
+class Part(types.Config):
+  """Base of parts; a subclass is a frozen dataclass.
+
+  Attributes:
+    name: name of the part where several stand together, such as tasks.
+    prefix: begins the names of the part's hyperparameters in the training
+      state, where those of all parts stand together.
+    is_nested: whether messages about its fields name its class.
+  """
+
+  name: ClassVar[str] = ''
+  prefix: ClassVar[str] = ''
+  is_nested: ClassVar[bool] = True
+
+  def __post_init__(self) -> None:
+    """Checks the range of each field."""
+    part: Any = self
+    kind: Any = type(self)
+    own = hyperparameters_of(kind)
+    for field in dataclasses.fields(part):
+      if field.name in own:
+        _check_prior(self, field.name, own[field.name])
+      else:
+        _check_option(self, field)
+
+
+def collect(part: Part, path: str = '') -> dict[str, Hyperparameter]:
+  """Returns the hyperparameters of a part and of the parts in it, by name.
+
+  Args:
+    part: an agent, or a part of it.
+    path: dotted path of the part, ending in a dot.
+
+  Raises:
+    ValueError: if two parts have a hyperparameter of the same name.
+  """
+  kind: Any = type(part)
+  collected = {}
+  for name, is_integer in hyperparameters_of(kind).items():
+    collected[part.prefix + name] = Hyperparameter(
+      hyperparameters.as_prior(getattr(part, name), is_integer),
+      is_integer,
+      about(kind, name).get('bounds', _NON_NEGATIVE),
+      f'{path}{name}',
+    )
+  for field in dataclasses.fields(kind):
+    value = getattr(part, field.name)
+    for inner in value if isinstance(value, tuple) else (value,):
+      if isinstance(inner, Part):
+        within = f'{inner.name}.' if isinstance(value, tuple) else ''
+        found = collect(inner, f'{path}{field.name}.{within}')
+        if both := sorted(found.keys() & collected.keys()):
+          raise ValueError(
+            f'{field.name} ({inner!r}) must not have the hyperparameters'
+            f' {both} of another part; choose each part once.'
+          )
+        collected.update(found)
+  return collected
+
+
+def read(config: Any, path: str) -> Any:
+  """Returns a field of a config by its dotted path, through named parts."""
+  for name in path.split('.'):
+    if isinstance(config, tuple):
+      config = {part.name: part for part in config}[name]
+    else:
+      config = getattr(config, name)
+  return config
+
+
+def change(config: Any, path: str, value: Any) -> Any:
+  """Returns a copy of a config with one field changed, by its dotted path."""
+  name, _, rest = path.partition('.')
+  if isinstance(config, tuple):
+    return tuple(
+      change(part, rest, value) if part.name == name else part
+      for part in config
+    )
+  if rest and hasattr(config, name):
+    value = change(getattr(config, name), rest, value)
+  return config.replace(**{name: value})
+
+
+@functools.cache
+def hyperparameters_of(kind: Any) -> Mapping[str, bool]:
+  """Returns whether each hyperparameter of a class is an integer, by name."""
+  hints = typing.get_type_hints(kind)
+  return {
+    field.name: hints[field.name] == Integer
+    for field in dataclasses.fields(kind)
+    if hints[field.name] in (Scalar, Integer)
+  }
+
+
+def about(kind: type, name: str) -> Mapping[str, Any]:
+  """Returns the metadata of a field; a class may change its default alone."""
+  for base in kind.__mro__:
+    field = vars(base).get('__dataclass_fields__', {}).get(name)
+    if field is not None and field.metadata:
+      metadata: Mapping[str, Any] = field.metadata
+      return metadata
+  return {}
+
+
+def find(kind: str, name: Any, known: Mapping[str, Any]) -> Any:
+  """Returns the part of a name.
+
+  Args:
+    kind: what is named, for the message.
+    name: its name; anything else is returned as it is.
+    known: parts by name.
+
+  Raises:
+    ValueError: if there is no such name.
+  """
+  if not isinstance(name, str):
+    return name
+  if name not in known:
+    raise ValueError(
+      f'{kind} ({name!r}) must be one of {list(known)}, or a part'
+      f' itself{suggestions.suggest(name, known)}'
+    )
+  return known[name]
+
+
+def check_values(
+  values: Mapping[str, Any], bounds: Mapping[str, tuple[float, float]]
+) -> None:
+  """Raises a ValueError if a value is out of bounds or not a number.
+
+  Args:
+    values: numbers or arrays by name; for a population, [N, ...] each.
+    bounds: by name; zero and infinity for names not listed.
+  """
+  for name, value in values.items():
+    low, high = bounds.get(name, _NON_NEGATIVE)
+    array = np.asarray(value)
+    if not np.all((array >= low) & (array <= high)):  # Also true for NaN.
+      raise ValueError(
+        f'hyperparameters.{name} ({value}) must lie in [{low:g}, {high:g}];'
+        ' choose a value inside.'
+      )
+
+
+def _check_option(part: Part, field: Any) -> None:
+  """Raises a ValueError if an option is out of its range."""
+  name, value, default = field.name, getattr(part, field.name), field.default
+  ranges = about(type(part), name)
+  if value is None and default is None:
+    return
+  choices = tuple(ranges.get('choices') or ())
+  demand = f'one of {choices}'
+  is_off = bool(choices) and value not in choices
+  is_count = isinstance(default, int) and not isinstance(default, bool)
+  is_tuple = isinstance(value, tuple | list) and not is_count
+  for entry in value if is_tuple else (value,):
+    if is_count and not isinstance(entry, int | np.integer):
+      demand, is_off = 'an integer', True
+    elif not _is_inside(entry, ranges):
+      demand, is_off = _demand(ranges), True
+  if is_off:
+    of = '' if not part.is_nested else f' of {type(part).__name__}'
+    remedy = 'another value' if default is None else repr(default)
+    raise ValueError(
+      f'{name} ({value!r}){of} must be {demand}; choose {remedy}.'
+    )
+
+
+_ENDS: Mapping[str, tuple[str, Callable[[Any, Any], Any]]] = {
+  'low': ('at least', operator.ge),
+  'high': ('at most', operator.le),
+  'above': ('above', operator.gt),
+  'below': ('below', operator.lt),
+}
+
+
+def _ends(ranges: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+  return [
+    (word, compare, ranges[end])
+    for end, (word, compare) in _ENDS.items()
+    if ranges.get(end) is not None
+  ]
+
+
+def _demand(ranges: Mapping[str, Any]) -> str:
+  return ' and '.join(f'{word} {end:g}' for word, _, end in _ends(ranges))
+
+
+def _is_inside(value: Any, ranges: Mapping[str, Any]) -> bool:
+  ends = _ends(ranges)
+  is_number = isinstance(value, int | float | np.number)
+  return not ends or (
+    is_number
+    and not isinstance(value, bool)
+    and math.isfinite(value)
+    and all(compare(value, end) for _, compare, end in ends)
+  )
+
+
+def _check_prior(part: Part, name: str, is_integer: bool) -> None:
+  """Raises a ValueError unless a hyperparameter is a number or a prior."""
+  kind = type(part)
+  value = getattr(part, name)
+  # Equal agents compare as equal, however a fixed value is written.
+  if isinstance(value, hyperparameters.Constant) and not is_integer:
+    object.__setattr__(part, name, value := value.value)
+  if isinstance(value, bool) or not (
+    isinstance(value, int | float | np.number) or hasattr(value, 'sample')
+  ):
+    schedule = ''
+    if callable(value):  # Such as one of optax.
+      schedule = ' For a linear schedule, add .decayed_over(num_steps).'
+    raise ValueError(
+      f'{name} ({value!r}) must be a number or a prior; choose'
+      f' {getattr(kind, name)!r}.{schedule}'
+    )
+  if is_integer and not isinstance(
+    value, int | np.integer | hyperparameters.UniformInteger
+  ):
+    raise ValueError(
+      f'{name} ({value!r}) must be an integer or a prior of integers;'
+      ' choose 10, or hyperparameters.UniformInteger(5, 20).'
+    )
+  prior = hyperparameters.as_prior(value, is_integer)
+  if not hasattr(prior, 'limits'):
+    return  # The range of a custom prior is unknown.
+  ranges = about(kind, name)
+  low, high = ranges.get('bounds', _NON_NEGATIVE)
+  lowest, highest = prior.limits
+  if not low <= lowest <= highest <= high:  # Also true for NaN.
+    raise ValueError(
+      f'{name} ({value!r}) must lie in [{low:g}, {high:g}]; choose a value or'
+      ' bounds inside.'
+    )
+  if math.isinf(highest) and not ranges.get('unlimited'):
+    raise ValueError(f'{name} ({value!r}) must be finite; choose a number.')

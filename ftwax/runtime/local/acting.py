@@ -1,0 +1,407 @@
+"""Acts on the host: many steps of many games that Python steps.
+
+One call of a compiled function acts for all members. What it returns and what
+the games show is written to arrays of NumPy, which are trajectories of the
+layout of `device.rollout`.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import compilation, types
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import sharding
+from ftwax.runtime.device import compiled_arena
+from ftwax.runtime.device import rollout as rollout_lib
+from ftwax.runtime.local import arena as arena_lib
+
+
+class ActorsState(NamedTuple):
+  """State of actors and of their games, if these can be saved.
+
+  Attributes:
+    arena: the games.
+    actor: state of the actors, leaves [N, M, ...].
+    returns: see `rollout.RolloutState.episode_return`, [N, M].
+    lengths: int32 [N, M], numbers of actions in the current episodes.
+    played: bool [G], whether each game has ended in the round.
+    round_steps: int64 [], steps of each game in the round.
+    anchor: see `rollout.RolloutState`.
+  """
+
+  arena: arena_lib.ArenaState
+  actor: types.ActorState
+  returns: types.NumpyArray
+  lengths: types.NumpyArray
+  played: types.NumpyArray
+  round_steps: types.NumpyArray
+  anchor: Any = ()
+
+
+class Actors:
+  """The actors of all members, and the games that they play.
+
+  Attributes:
+    arena: the games.
+    num_steps: number of actions of the present rollout, or the last one.
+  """
+
+  def __init__(
+    self,
+    policy: types.ActorCore,
+    arena: arena_lib.Arena,
+    observers: Sequence[experiment_lib.Observer] = (),
+  ):
+    """Takes the games; call `begin` or `restore` next.
+
+    Args:
+      policy: functions of the actor of one member.
+      arena: the games.
+      observers: watch each step.
+    """
+    seating = arena.router.seating
+    self.arena = arena
+    self.num_steps = 0
+    self._shape = seating.num_members, seating.seats_per_member
+    self._policy = policy
+    self._act = jax.jit(self._choose)
+    self._init = compilation.jit_unoptimized(
+      jax.vmap(lambda key: policy.init(key, self._shape[1]))
+    )
+    self._observers = [one for one in observers if one.sees_steps]
+    self._played = np.zeros(seating.num_games, bool)
+    self._round_steps = 0
+    self._absences = arena.absences
+    self._anchor: Any = ()
+
+  def begin(
+    self,
+    key: types.Key,
+    seats: types.NumpyArray,
+    past: Any = (),
+  ) -> None:
+    """Seats players and starts all games; begins a round.
+
+    Args:
+      key: random key of the actors and opponents.
+      seats: see `arena.Arena.seat`.
+      past: see `arena.Arena.seat`.
+    """
+    seats_key, actor_key = jax.random.split(key)
+    self.arena.seat(seats_key, seats, past)
+    self._timestep = self.arena.reset()
+    for observer in self._observers:
+      observer.observe_first(self.arena, self._timestep)
+    # Where `put` has the variables: states in other places compile anew.
+    self._actor: types.ActorState = put(
+      self._init(jax.random.split(actor_key, self._shape[0]))
+    )
+    if self._absences:
+      rows = self._to_members(self._timestep)
+      first = rollout_lib.first_anchor(rows, self._actor)
+      self._anchor = jax.tree.map(np.asarray, first)
+    shape = self._shape + self._timestep.reward.shape[1:]
+    self._returns = np.zeros(shape, np.float32)
+    self._lengths = np.zeros(self._shape, np.int32)
+    self.begin_round()
+
+  def begin_round(self) -> None:
+    """Begins a round in which members keep their seats."""
+    self._played = np.zeros_like(self._played)
+    self._round_steps = 0
+
+  def is_round_over(self, steps_per_round: int) -> bool:
+    """Returns whether a round is long enough and all games have ended.
+
+    In single-seat games episodes continue across rounds.
+
+    Args:
+      steps_per_round: minimum number of steps of each game.
+    """
+    is_solo = self.arena.router.seating.is_solo
+    is_long = self._round_steps >= steps_per_round
+    return is_long and (is_solo or bool(self._played.all()))
+
+  def rollout(
+    self,
+    variables: types.ActorVariables,
+    into: types.Trajectory,
+    max_num_steps: int | None = None,
+  ) -> Generator[None, None, rollout_lib.Episodes]:
+    """Acts for `T` steps.
+
+    Args:
+      variables: the policies, leaves [N, ...]; see `put`.
+      into: arrays of NumPy to fill, leaves [T + 1 or T, N, M, ...].
+      max_num_steps: number of actions after which it stops early, so that the
+        trajectory is incomplete; None for no limit.
+
+    Yields:
+      Between two steps, when a run may be interrupted.
+
+    Returns:
+      The episodes at each step, leaves [T, N, M] or fewer, and [T, G] in the
+      results of rated games.
+    """
+    rows, anchor = _Rows(into), self._anchor
+    rows.set_state(self._actor.recurrent_state)
+    rows.set_timestep(0, self._timestep)
+    self.num_steps = 0
+    results: list[compiled_arena.Results] = []
+    for step in range(rows.num_steps):
+      if step:
+        yield
+      self._step(variables, rows, step)
+      results += self._take_results()
+      if max_num_steps is not None and self.num_steps >= max_num_steps:
+        break
+    # The last timestep's action is chosen in the next rollout, its value here.
+    _, _, last = self._act(variables, self._timestep, self._actor)
+    rows.set_choice(step + 1, last)
+    self._round_steps += step + 1
+    episodes = self._count(into, step + 1, results)
+    if self._absences and step + 1 == rows.num_steps:
+      # The same arrays, which may be part of larger ones.
+      compacted = rollout_lib.without_absences(into, anchor)
+      jax.tree.map(np.copyto, into, compacted)
+    return episodes
+
+  def save(self) -> ActorsState | None:
+    """Returns the state between rollouts; None if games cannot be saved."""
+    arena = self.arena.save()
+    if arena is None:
+      return None
+    return ActorsState(
+      arena,
+      self._actor,
+      # Rollouts change these in place.
+      self._returns.copy(),
+      self._lengths.copy(),
+      self._played.copy(),
+      np.array(self._round_steps, np.int64),
+      self._anchor,
+    )
+
+  def restore(self, state: ActorsState) -> None:
+    """Continues from a saved state."""
+    self._timestep = self.arena.restore(state.arena)
+    self._actor = put(state.actor)
+    self._returns = np.array(state.returns)
+    self._lengths = np.array(state.lengths)
+    self._played = np.array(state.played)
+    self._round_steps = int(state.round_steps)
+    self._anchor = jax.tree.map(np.asarray, state.anchor)
+
+  def act(self, variables: types.ActorVariables) -> dm_env.TimeStep:
+    """Takes a step without recording it; returns the members' timesteps."""
+    action, self._actor, _ = self._act(variables, self._timestep, self._actor)
+    self._timestep = self.arena.step(jax.tree.map(np.asarray, action))
+    return self._timestep
+
+  def _choose(
+    self,
+    variables: types.ActorVariables,
+    timestep: dm_env.TimeStep,
+    actor: types.ActorState,
+  ) -> Any:
+    """Returns what `rollout.choose` does; rows are [N * M, ...] outside."""
+    select_action = sharding.over_members(
+      self._policy.select_action, self._shape[0]
+    )
+    timestep = self._to_members(timestep)
+    action, actor, choice = rollout_lib.choose(
+      select_action, variables, timestep, actor
+    )
+    action = jax.tree.map(
+      lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), action
+    )
+    return action, actor, choice
+
+  def _to_members(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    """Returns rows [N * M, ...] as leaves [N, M, ...]."""
+    rows: dm_env.TimeStep = jax.tree.map(
+      lambda leaf: leaf.reshape(*self._shape, *leaf.shape[1:]), timestep
+    )
+    return rows
+
+  def _step(
+    self, variables: types.ActorVariables, rows: '_Rows', step: int
+  ) -> None:
+    """Acts in all games, and fills a row of choices and one of timesteps."""
+    before = self._actor.recurrent_state
+    action, self._actor, choice = self._act(
+      variables, self._timestep, self._actor
+    )
+    if self._absences:
+      own = self._to_members(self._timestep), choice, before
+      self._anchor = rollout_lib.newer(rollout_lib.Anchor(*own), self._anchor)
+    self.num_steps += int(np.sum(self._timestep.step_type < types.LAST))
+    action = jax.tree.map(np.asarray, action)
+    self._timestep = timestep = self.arena.step(action)
+    rows.set_choice(step, choice)
+    rows.set_timestep(step + 1, timestep)
+    for observer in self._observers:
+      observer.observe(self.arena, timestep, action)
+
+  def _take_results(self) -> list[compiled_arena.Results]:
+    """Returns the results of a step of rated games, else nothing."""
+    seating = self.arena.router.seating
+    if seating.is_solo:
+      return []
+    ended: Any = self.arena.ended
+    self._played |= ended
+    if not seating.is_rated:
+      return []
+    outcomes: Any = self.arena.outcomes()
+    return [compiled_arena.Results(ended, outcomes)]
+
+  def _count(
+    self,
+    filled: types.Trajectory,
+    num_steps: int,
+    results: list[compiled_arena.Results],
+  ) -> rollout_lib.Episodes:
+    """Returns the episodes of the steps that are filled."""
+    step_types = filled.timestep.step_type[: num_steps + 1]
+    # An action follows each decision.
+    step_type, moved = step_types[1:], step_types[:-1] < types.LAST
+    ended = step_type == types.LAST
+    rewards = filled.timestep.reward[1 : num_steps + 1]
+    # At `FIRST`, whatever the games say.
+    rewards[step_type == types.FIRST] = 0.0
+    returns, lengths = np.empty_like(rewards), np.empty_like(step_type)
+    for step in range(num_steps):
+      self._returns += rewards[step]
+      self._lengths += moved[step]
+      # A seat that is out when its game ends repeats `LAST`.
+      ended[step] &= self._lengths > 0
+      returns[step], lengths[step] = self._returns, self._lengths
+      self._returns[ended[step]] = 0.0
+      self._lengths[ended[step]] = 0
+    found: Any = ()
+    if results:
+      found = jax.tree.map(lambda *leaves: np.stack(leaves), *results)
+    # Without faults: timesteps are checked where games are stepped.
+    statistics: Any = moved, ended, returns, lengths, found, ()
+    return rollout_lib.Episodes(*statistics)
+
+
+class _Rows:
+  """The rows of trajectories, leaves [T + 1, N, M, ...] or [T, N, M, ...].
+
+  Their leaves are flattened once: traversing the trees at every step would cost
+  more than copying the data.
+  """
+
+  def __init__(self, into: types.Trajectory):
+    self._state = jax.tree.leaves(into.recurrent_state)
+    self._timesteps = jax.tree.leaves(into.timestep)
+    self._logits = jax.tree.leaves(into.logits)
+    self._others = jax.tree.leaves(
+      (into.previous_action, into.seed, into.value)
+    )
+    self.num_steps = len(self._logits[0])
+
+  def set_state(self, state: types.RecurrentState) -> None:
+    """Copies the state before the first timestep."""
+    for to, leaf in zip(self._state, jax.tree.leaves(state), strict=True):
+      to[...] = leaf
+
+  def set_timestep(self, row: int, timestep: dm_env.TimeStep) -> None:
+    """Copies a timestep, leaves [N * M, ...]."""
+    leaves = jax.tree.leaves(timestep)
+    for to, leaf in zip(self._timesteps, leaves, strict=True):
+      to[row] = leaf.reshape(to.shape[1:])
+
+  def set_choice(self, row: int, choice: rollout_lib.Choice) -> None:
+    """Copies a choice, without logits if it is at the last timestep."""
+    others = choice.previous_action, choice.seed, choice.value
+    _set(self._others, row, others)
+    if row < self.num_steps:
+      _set(self._logits, row, choice.logits)
+
+
+def _set(to: list[Any], row: int, values: types.ArrayTree) -> None:
+  for rows, leaf in zip(to, jax.tree.leaves(values), strict=True):
+    rows[row] = np.asarray(leaf)
+
+
+def make_arrays(
+  template: types.Trajectory, num_members: int, num_columns: int
+) -> types.Trajectory:
+  """Returns arrays for `Actors.rollout` to fill, as they come.
+
+  Args:
+    template: a trajectory; see `replay.trajectories.make_template`.
+    num_members: N.
+    num_columns: number of trajectories of a member.
+  """
+  shape = num_members, num_columns
+
+  def with_rows(leaf: Any) -> types.NumpyArray:
+    return np.empty((leaf.shape[0], *shape, *leaf.shape[1:]), leaf.dtype)
+
+  arrays: types.Trajectory = jax.tree.map(
+    with_rows,
+    template._replace(
+      recurrent_state=(), value=np.zeros(template.seed.shape, np.float32)
+    ),
+  )
+  return arrays._replace(
+    recurrent_state=jax.tree.map(
+      lambda leaf: np.empty((*shape, *leaf.shape), leaf.dtype),
+      template.recurrent_state,
+    )
+  )
+
+
+# Axes of rows in the leaves of trajectories.
+_ROW_AXES = types.Trajectory(2, 2, 2, 1, 2, 2)
+
+
+def columns(trajectories: types.Trajectory, rows: slice) -> types.Trajectory:
+  """Returns some rows of each member, without copying."""
+  taken: types.Trajectory = map_rows(
+    lambda axis, leaf: leaf[(slice(None),) * axis + (rows,)], trajectories
+  )
+  return taken
+
+
+def members(trajectories: types.Trajectory, rows: slice) -> types.Trajectory:
+  """Returns the trajectories of some members, without copying."""
+  taken: types.Trajectory = map_rows(
+    lambda axis, leaf: leaf[(slice(None),) * (axis - 1) + (rows,)],
+    trajectories,
+  )
+  return taken
+
+
+def map_rows(
+  function: Callable[..., Any], *trajectories: types.Trajectory
+) -> Any:
+  """Maps `function(axis_of_rows, *leaves)`; members are the axis before."""
+  return jax.tree.map(
+    lambda axis, *fields: jax.tree.map(
+      lambda *leaves: function(axis, *leaves), *fields
+    ),
+    _ROW_AXES,
+    *trajectories,
+  )
+
+
+def put(tree: Any) -> Any:
+  """Returns arrays on the first CPU, where actors act."""
+  return jax.device_put(tree, jax.local_devices(backend='cpu')[0])
+
+
+def batches(
+  trajectories: types.Trajectory, size: int
+) -> Iterator[types.Trajectory]:
+  """Yields batches of `size` rows of each member, in their order."""
+  num_rows = trajectories.timestep.step_type.shape[2]
+  for start in range(0, num_rows - size + 1, size):
+    yield columns(trajectories, slice(start, start + size))

@@ -1,0 +1,194 @@
+"""Updates members on trajectories from the host."""
+
+import collections
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftwax import compilation, types
+from ftwax.agents.actor_critic import images, learning
+from ftwax.records import loggers
+from ftwax.runtime import prepare, sharding
+from ftwax.runtime.local import acting
+
+
+class Learner:
+  """Updates `N` members, each on batches of its own, as `learning.learn` does.
+
+  Attributes:
+    replay: tables for auxiliary tasks, leaves [N, ...]; `()` if no task needs
+      them.
+    num_queued: number of trajectories of each member that wait for an update.
+  """
+
+  def __init__(
+    self,
+    parts: prepare.Prepared,
+    num_members: int,
+    mesh: jax.sharding.Mesh,
+    make_logger: loggers.LoggerFactory,
+  ):
+    """Prepares the functions, and empty tables.
+
+    Args:
+      parts: provide agent, network and replay.
+      num_members: N.
+      mesh: devices over which members or, with a single member, batches are
+        sharded.
+      make_logger: makes the logger of images, if there is one.
+
+    Raises:
+      ValueError: if devices cannot share members or batches evenly.
+    """
+    agent = parts.agent
+    check_devices(mesh, num_members, agent.batch_size)
+    self.replay: Any = ()
+    self.num_queued = 0
+    self._batch_size = agent.batch_size
+    self._num_members = num_members
+    self._mesh = mesh
+    self._core = parts.learner
+    self._sharding: Any = mesh.devices.item(0)
+    self._options: dict[str, Any] = {}
+    if mesh.size > 1:
+      self._sharding = sharding.spread(mesh)
+      if num_members == 1:
+        self._core = sharding.place_learner_core(mesh, parts.learner)
+        self._sharding = sharding.replicated(mesh)
+      self._options['out_shardings'] = self._sharding, self._sharding, None
+    self._images = images.make_writer(agent.tasks, parts.network, make_logger)
+    # Trajectories, and updates that led to the policy that wrote them.
+    self._queue: collections.deque[tuple[types.Trajectory, int]] = (
+      collections.deque()
+    )
+    self._make_update(parts)
+
+  def init(self, key: types.Key) -> types.TrainingState:
+    """Returns the initial members, leaves [N, ...]."""
+    init = compilation.jit_unoptimized(jax.vmap(self._core.init))
+    members: types.TrainingState = init(
+      jax.random.split(key, self._num_members)
+    )
+    return self.place(members)
+
+  def place(self, tree: Any) -> Any:
+    """Puts members, or their tables, where updates leave them.
+
+    Members that come from elsewhere would compile the updates again.
+    """
+    return jax.device_put(tree, self._sharding)
+
+  def insert(
+    self,
+    trajectories: types.Trajectory,
+    num_updates: int,
+    internal_rewards: types.NumpyArray | None = None,
+  ) -> None:
+    """Queues trajectories.
+
+    Args:
+      trajectories: leaves [T + 1 or T, N, any number, ...]; with values if all
+        of it is one batch, of the present members.
+      num_updates: number of updates that led to the policy that wrote them.
+      internal_rewards: of the members; not used, as tables have those of the
+        update.
+    """
+    del internal_rewards
+    self._queue.append((trajectories, num_updates))
+    self.num_queued += trajectories.timestep.step_type.shape[2]
+
+  def update(
+    self, members: types.TrainingState
+  ) -> tuple[types.TrainingState, dict[str, Any], int]:
+    """Does an update on the oldest trajectories, for which there are enough.
+
+    Args:
+      members: before, leaves [N, ...].
+
+    Returns:
+      The new members; metrics, a number or [N]; and the largest number of
+      updates that one of them skipped in a row.
+    """
+    batch, ages = self._take()
+    num_updates = int(np.max(members.steps))
+    members, self.replay, (metrics, skipped) = self._update(
+      members, self.replay, batch
+    )
+    if self._images is not None:
+      self._images.write_if_due(num_updates + 1, members, self._first_of(batch))
+    metrics = {
+      name: leaf[0] if self._num_members == 1 else leaf
+      for name, leaf in jax.device_get(metrics).items()
+    }
+    metrics['sample_age_steps'] = num_updates - np.mean(ages)
+    return members, metrics, int(np.max(skipped))
+
+  def close(self) -> None:
+    """Does nothing: the queue is in this process."""
+
+  def _make_update(self, parts: prepare.Prepared) -> None:
+    """Makes the tables, and the function that updates members and tables."""
+    replay = parts.replays.make_auxiliary(self._batch_size)
+    if replay is not None:
+      # Others than the keys of the members.
+      key = jax.random.fold_in(parts.key, self._num_members)
+      keys = jax.random.split(key, self._num_members)
+      self.replay = self.place(jax.jit(jax.vmap(replay.init))(keys))
+    over_members = sharding.over_members(
+      functools.partial(learning.learn, self._core, replay, 1),
+      self._num_members,
+      in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),
+      out_axes=(0, 0, 1),
+      in_turn=sharding.takes_turns(self._mesh),
+    )
+
+    def update(members: types.TrainingState, replay: Any, batch: Any) -> Any:
+      # Of one rollout, [1, T, N, B, ...]; the report is of one update.
+      batch = jax.tree.map(lambda leaf: leaf[None], batch)
+      members, replay, report = over_members(members, replay, batch)
+      return members, replay, jax.tree.map(lambda leaf: leaf[0], report)
+
+    self._sample = None if replay is None else jax.jit(replay.sample)
+    # Tables are large, so updates change them in place.
+    self._update = compilation.jit(update, donate_argnums=1, **self._options)
+
+  def _take(self) -> tuple[types.Trajectory, list[int]]:
+    """Takes the oldest `B` trajectories of each member, and their ages."""
+    parts: list[types.Trajectory] = []
+    ages: list[int] = []
+    while len(ages) < self._batch_size:
+      trajectories, num_updates = self._queue.popleft()
+      missing = self._batch_size - len(ages)
+      num_rows = trajectories.timestep.step_type.shape[2]
+      if num_rows > missing:
+        rest = acting.columns(trajectories, slice(missing, None))
+        self._queue.appendleft((rest, num_updates))
+        trajectories = acting.columns(trajectories, slice(missing))
+      parts.append(trajectories)
+      ages += [num_updates] * min(num_rows, missing)
+    self.num_queued -= self._batch_size
+    if len(parts) == 1:
+      return parts[0], ages
+    return acting.map_rows(
+      lambda axis, *leaves: np.concatenate(leaves, axis), *parts
+    ), ages
+
+  def _first_of(self, batch: types.Trajectory) -> types.LearnerBatch:
+    """Returns a batch of the first member, to be looked at."""
+    own = acting.map_rows(lambda axis, leaf: np.take(leaf, 0, axis - 1), batch)
+    if self._sample is None:
+      return types.LearnerBatch(own)
+    tables = jax.tree.map(lambda leaf: leaf[0], self.replay)
+    return types.LearnerBatch(own, *self._sample(tables)[1:])
+
+
+def check_devices(
+  mesh: jax.sharding.Mesh, num_members: int, batch_size: int
+) -> None:
+  """Raises a ValueError unless devices can share members or rows evenly."""
+  if num_members > 1:
+    sharding.check_divides(mesh, num_members=num_members)
+  else:
+    sharding.check_divides(mesh, batch_size=batch_size)

@@ -1,0 +1,143 @@
+"""Rounds of a run, in all runtimes: seats, ratings, logs and generations."""
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.population import evolution as evolution_lib
+from ftwax.population import matchmaking
+from ftwax.population import state as state_lib
+from ftwax.runtime import generations, prepare, run_records
+from ftwax.runtime.device import loop, rollout
+
+
+class Rounds:
+  """Seats and rates members, and counts and logs what they do."""
+
+  def __init__(
+    self,
+    parts: prepare.Prepared,
+    records: run_records.RunRecords,
+    evolution: generations.Evolution,
+  ):
+    """Opens the logs.
+
+    Args:
+      parts: the parts of the experiment.
+      records: counts and logs of the run.
+      evolution: runs one generation.
+    """
+    self._parts = parts
+    self._records = records
+    self._evolution = evolution
+    self._num_past = parts.population.num_past
+    self._train_logger = records.open_logger('train')
+    self._population_logger = records.open_logger(generations.LABEL)
+    seating, config = parts.seating, parts.population
+    self._rate = jax.jit(functools.partial(loop.rate, seating, config))
+    self._begin = jax.jit(
+      lambda key, population: matchmaking.begin_round(
+        key, population, seating, parts.matchmake, config
+      )
+    )
+
+  def start_totals(self) -> loop.Totals:
+    """Returns the totals at the start of a round."""
+    spec = self._parts.spec
+    return loop.start_totals(
+      self._parts.population.num_members, spec.num_events
+    )
+
+  def draw_seats(
+    self, population: state_lib.PopulationState
+  ) -> tuple[state_lib.PopulationState, types.NumpyArray, Any]:
+    """Begins a round.
+
+    Args:
+      population: before; without past selves, of members their traits suffice.
+
+    Returns:
+      The population; int32 [G, P], the player on each seat; and variables of
+      past selves, see `past_selves.seat`.
+    """
+    members = population.members
+    if not self._num_past:
+      population = only_traits(population)
+    key, seats_key = jax.random.split(population.key)
+    population, seats, past = self._begin(
+      seats_key, population._replace(key=key)
+    )
+    return population._replace(members=members), np.asarray(seats), past
+
+  def rate(
+    self,
+    population: state_lib.PopulationState,
+    totals: loop.Totals,
+    seats: types.NumpyArray,
+    episodes: rollout.Episodes,
+  ) -> tuple[state_lib.PopulationState, loop.Totals]:
+    """Rates members by what was played; see `loop.rate`."""
+    rated, totals = self._rate(only_traits(population), totals, seats, episodes)
+    return rated._replace(members=population.members), totals
+
+  def record(
+    self,
+    episodes: rollout.Episodes,
+    learner_steps: int,
+    **more: Any,
+  ) -> None:
+    """Counts what was played, and logs the episodes that ended.
+
+    Args:
+      episodes: leaves [..., N, M].
+      learner_steps: number of updates of the whole run.
+      **more: values to add to the row of the training log.
+    """
+    spec = self._parts.spec
+    metrics: dict[str, Any] = {}
+    for observer in self._parts.observers:
+      metrics.update(observer.get_metrics())
+    ended = np.asarray(episodes.ended)
+    returns = np.asarray(episodes.returns)[ended]
+    returns = returns.reshape(len(returns), spec.num_events)
+    headlines = spec.headlines(returns)
+    self._records.advance(
+      int(np.sum(episodes.moved)),
+      headlines[np.isfinite(headlines)].tolist(),
+      learner_steps,
+    )
+    if len(returns):
+      row = generations.train_row(
+        spec, returns, np.asarray(episodes.lengths)[ended]
+      )
+      self._train_logger.write(
+        {**row, **metrics, **more, **self._records.counts._asdict()}
+      )
+
+  def end(
+    self, population: state_lib.PopulationState, totals: loop.Totals
+  ) -> tuple[state_lib.PopulationState, evolution_lib.Generation | None]:
+    """Logs a round and evolves the population; see `Evolution.evolve`."""
+    self.log(population, totals)
+    return self._evolution.evolve(population)
+
+  def log(
+    self, population: state_lib.PopulationState, totals: loop.Totals
+  ) -> None:
+    """Logs a round, with the members before they evolve."""
+    self._population_logger.write(
+      generations.population_row(
+        population, jax.device_get(totals), self._records.counts
+      )
+    )
+
+
+def only_traits(
+  population: state_lib.PopulationState,
+) -> state_lib.PopulationState:
+  """Returns a population whose members have nothing but their traits."""
+  traits = evolution_lib.traits(population.members)
+  return population._replace(members=evolution_lib.members_of_traits(traits))
