@@ -52,6 +52,10 @@ FIRST = int(dm_env.StepType.FIRST)
 MID = int(dm_env.StepType.MID)
 LAST = int(dm_env.StepType.LAST)
 
+# Step type of a seat without a decision, which is out of its game or waits; see
+# `ftwax.environments.absences`.
+ABSENT = 3
+
 # Previous action at the first step of an episode; its one-hot code is zero.
 NO_ACTION = -1
 
@@ -82,12 +86,14 @@ class EnvironmentSpec(NamedTuple):
     rewards: spec of the reward: a scalar, or a vector [num_events] of the
       events of a step, which an agent's internal rewards weight.
     discounts: spec of the discount.
+    absences: whether a row may be `ABSENT`.
   """
 
   observations: SpecTree
   actions: SpecTree
   rewards: SpecTree
   discounts: SpecTree
+  absences: bool = False
 
 
 def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:
@@ -97,6 +103,7 @@ def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:
     actions=environment.action_spec(),
     rewards=environment.reward_spec(),
     discounts=environment.discount_spec(),
+    absences=getattr(environment, 'absences', False),
   )
 
 
@@ -216,6 +223,10 @@ class Trajectory(NamedTuple):
   A trajectory crosses episode boundaries: a `LAST` timestep is followed by a
   `FIRST` one, and no action leads from one to the other. The last timestep of a
   trajectory is the first of the next one.
+
+  Timesteps without a decision (`ABSENT`) are left out: those after them move
+  up, and the end is filled with `LAST`, which no loss sees; see
+  `replay.trajectories.compact`.
 
   Attributes:
     timestep: leaves [T + 1, ...]; at `FIRST`, reward is 0 and discount is 1.
@@ -387,7 +398,8 @@ class ActorInit(Protocol):
 class SelectAction(Protocol):
   """Selects actions in `B` environments, given their timesteps [B, ...].
 
-  Rows whose timestep is `FIRST` start from the zero state.
+  Rows whose timestep is `FIRST` start from the zero state. Those whose timestep
+  is `ABSENT` keep their state, and their action is ignored.
   """
 
   def __call__(

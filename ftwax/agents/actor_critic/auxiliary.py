@@ -39,6 +39,11 @@ class Unrolled(NamedTuple):
       return jnp.sum(losses)
     return jnp.sum(losses * self.weights[:, None])
 
+  def mean(self, losses: types.Array) -> types.Array:
+    """Returns the mean of losses [B, T] over the actions of trajectories."""
+    is_last = self.trajectory.timestep.step_type[:-1] == types.LAST
+    return jnp.sum(losses) / jnp.maximum(1.0, jnp.sum(~is_last))
+
 
 class TaskInputs(NamedTuple):
   """Arguments of the loss of a task.

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from ftwax import types
+from ftwax import encodings, types
 from ftwax.agents.actor_critic import acting, auxiliary, batches, tasks
 from ftwax.losses import pixel_control
 from ftwax.networks import embeddings
@@ -149,8 +149,9 @@ def _frames(
   """
   leaves = embeddings.named_leaves(observation)
   frames: types.Array | None = leaves.get(control.entry or '')
-  if frames is None or frames.ndim not in (4, 5):
+  if frames is None or frames.ndim not in (4, 5, 6):
     return None
+  frames = encodings.to_image(frames.shape[2:], frames)
   frames = frames[..., None] if frames.ndim == 4 else frames
   if frames.shape[-1] in (1, 3):
     return frames

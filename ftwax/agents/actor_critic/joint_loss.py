@@ -99,7 +99,9 @@ def joint_loss(
     # Auxiliary losses are divided by the same count, so that their weight
     # relative to the policy's does not depend on the reduction.
     loss /= _count(transitions)
-  value = jnp.mean(unrolled[0].output.value)
+  is_timestep = policy_loss_lib.is_timestep(batch.trajectory.timestep.step_type)
+  value = jnp.where(is_timestep, unrolled[0].output.value, 0.0)
+  value = jnp.sum(value) / jnp.maximum(1.0, jnp.sum(is_timestep))
   metrics = {**metrics, **auxiliary_metrics, **priorities}
   return loss, {'loss': loss, 'value': value, **metrics}
 
@@ -229,11 +231,16 @@ def _policy_loss(
     - hyperparameters.entropy_cost * entropy
   )
   num_transitions = _count(transitions)
+  counts = jnp.sum(transitions.mask_tm1, axis=0)  # [B]
   metrics = {
     'policy_loss': policy / num_transitions,
     'value_loss': value / num_transitions,
     'entropy': entropy / num_transitions,
-    **jax.tree.map(jnp.mean, dict(losses.metrics)),
+    # Streams count by their numbers of actions.
+    **{
+      name: jnp.sum(metric * counts) / num_transitions
+      for name, metric in losses.metrics.items()
+    },
   }
   return loss, metrics
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from ftwax import internal_rewards as internal_rewards_lib
-from ftwax import types
+from ftwax import trees, types
 from ftwax.agents.actor_critic import (
   auxiliary,
   batches,
@@ -112,7 +112,9 @@ def make_learner_core(
 
 
 def _init(static: _Static, key: types.Key) -> types.TrainingState:
-  key, params_key, hyperparameters_key, rewards_key = jax.random.split(key, 4)
+  key, params_key, hyperparameters_key, rewards_key = jax.random.split(
+    trees.raw_key(key), 4
+  )
   params = static.objective.network.init(params_key)
   hyperparameters = static.config.sample_hyperparameters(hyperparameters_key)
   optimizer = optimization.make_optimizer(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, parts, registry, types
+from ftwax import distributions, encodings, parts, registry, types
 from ftwax.agents.actor_critic import auxiliary, batches
 from ftwax.losses import (
   latent_kl,
@@ -113,7 +113,7 @@ class PixelControl(Task):
       hyperparameters.pixel_control_discount,
     )
     return hyperparameters.pixel_control_cost * replay.sum(losses), {
-      'error': jnp.mean(losses)
+      'error': replay.mean(losses)
     }
 
   def frames(
@@ -141,8 +141,8 @@ class PixelControl(Task):
       # still that of its one channel.
       frames = jnp.repeat(frames, self.cell_size, axis=3)
       # Drop the oldest samples, which do not fill a cell.
-      frames = frames[:, :, frames.shape[2] % self.cell_size :]
-    return frames
+      return frames[:, :, frames.shape[2] % self.cell_size :]
+    return encodings.to_image(frames.shape[2:], frames)
 
   def make_heads(
     self, environment_spec: types.EnvironmentSpec
@@ -154,7 +154,7 @@ class PixelControl(Task):
     """
     observations = environment_spec.observations
     spec = embeddings.named_leaves(observations).get(self.entry or '')
-    shape = getattr(spec, 'shape', ())
+    shape = encodings.image_shape(getattr(spec, 'shape', ()))
     if len(shape) not in (2, 3):
       raise ValueError(
         f'entry ({self.entry!r}) of PixelControl must name an image or signal'
@@ -270,7 +270,8 @@ class ValueReplay(Task):
     transitions = _replayed_transitions(inputs)
     losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
     cost = inputs.hyperparameters.value_replay_cost
-    return cost * inputs.replay.sum(losses), {'error': jnp.mean(losses)}
+    error = inputs.replay.mean(losses)
+    return cost * inputs.replay.sum(losses), {'error': error}
 
 
 @registry.register('task.off_policy')
@@ -342,15 +343,22 @@ class LatentKL(Task):
         ' core that has latents; choose core=cores.RPTH(), or leave them out.'
       )
     kls = [latent_kl.latent_kl(*latents) for latents in found]
-    total = sum(
-      hypers.kl_posterior_prior_cost * jnp.sum(kl.posterior_prior)
-      + hypers.kl_prior_fixed_cost * jnp.sum(kl.prior_fixed)
+    step_type = inputs.fresh.trajectory.timestep.step_type
+    counts = policy_loss.is_timestep(step_type)[:-1]
+    sums = [
+      latent_kl.LatentKL(*(jnp.sum(jnp.where(counts, x, 0.0)) for x in kl))
       for kl in kls
+    ]
+    total = sum(
+      hypers.kl_posterior_prior_cost * kl.posterior_prior
+      + hypers.kl_prior_fixed_cost * kl.prior_fixed
+      for kl in sums
     )
-    (_, _, tick), kl = found[0], kls[0]
+    num_steps = jnp.maximum(1.0, jnp.sum(counts))
+    (_, _, tick), kl = found[0], sums[0]
     return jnp.asarray(total), {
-      'posterior_prior': jnp.mean(kl.posterior_prior),
-      'prior_fixed': jnp.mean(kl.prior_fixed),
+      'posterior_prior': kl.posterior_prior / num_steps,
+      'prior_fixed': kl.prior_fixed / num_steps,
       'tick_fraction': jnp.mean(tick[-1].astype(jnp.float32)),
     }
 
