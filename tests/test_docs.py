@@ -60,8 +60,11 @@ def _get(thing: Any, part: str) -> Any:
   defaults = getattr(thing, '_field_defaults', {})  # Of a NamedTuple.
   if part in defaults:
     return defaults[part]
-  if hasattr(thing, part):
-    return getattr(thing, part)
+  try:
+    if hasattr(thing, part):
+      return getattr(thing, part)
+  except ImportError:  # A room of Python 3.10.
+    return _ABSENT
   if isinstance(thing, types.ModuleType) and hasattr(thing, '__path__'):
     return _import(f'{thing.__name__}.{part}')
   # Fields without a default are no attributes.
