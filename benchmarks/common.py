@@ -8,7 +8,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -183,11 +183,3 @@ class Clock:
       return result
 
     setattr(owner, method, timed)
-
-  def iterate(self, iterator: Iterator[Any], part: str) -> Iterator[Any]:
-    """Yields from `iterator`; counts the time spent waiting as `part`."""
-    while True:
-      before = time.perf_counter()
-      item = next(iterator)
-      self.seconds[part] += time.perf_counter() - before
-      yield item

@@ -124,9 +124,9 @@ def main() -> None:
   flags = ['--runtime=device', *arguments.flags]
   parts = prepare.prepare(launch.find(arguments.experiment, flags).build())
   loop = train.make_loop(parts)
-  per_round = loop.sizes.iterations_per_round(parts.steps_per_round)
+  per_round = loop.sizes.iterations_per_round(parts.experiment.steps_per_round)
   num_iterations = loop.sizes.iterations_per_call(
-    per_round, parts.max_num_actor_steps
+    per_round, parts.experiment.max_num_actor_steps
   )
   num_steps = num_iterations * loop.sizes.steps_per_iteration
   function = functools.partial(loop.call, num_iterations)

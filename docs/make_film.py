@@ -14,8 +14,8 @@ import tempfile
 from PIL import Image
 from playwright import sync_api
 
+from ftwax.inference import live_game, playable
 from ftwax.reporting import saved_games
-from ftwax.runtime import live_game, playable
 
 _MATCH, _SEED, _NUM_STEPS = ('member 0', 'member 1'), 7, 150
 _WIDTH, _MS_A_STEP = 480, 90

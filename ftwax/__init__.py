@@ -2,9 +2,10 @@
 
 The subpackages are `ftwax.agents`, `ftwax.environments`, `ftwax.networks`,
 `ftwax.losses`, `ftwax.population`, `ftwax.replay`, `ftwax.records`,
-`ftwax.reporting` and `ftwax.runtime`. `ftwax.ExperimentConfig` describes an
-experiment, `ftwax.run` runs it, and `ftwax.load` loads an agent from an earlier
-run. Subpackages are imported on first use, so that `import ftwax` is fast.
+`ftwax.reporting`, `ftwax.runtime` and `ftwax.inference`.
+`ftwax.ExperimentConfig` describes an experiment, `ftwax.run` runs it, and
+`ftwax.load` loads an agent from an earlier run. Subpackages are imported on
+first use, so that `import ftwax` is fast.
 """
 
 import importlib
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from ftwax.version import __version__ as __version__
 
 if TYPE_CHECKING:
+  from ftwax import acme as acme
   from ftwax import agents as agents
   from ftwax import environments as environments
   from ftwax import hyperparameters as hyperparameters
+  from ftwax import inference as inference
   from ftwax import internal_rewards as internal_rewards
   from ftwax import losses as losses
   from ftwax import networks as networks
@@ -26,13 +29,13 @@ if TYPE_CHECKING:
   from ftwax import runtime as runtime
   from ftwax import types as types
   from ftwax.environments.checking import check as check_environment  # noqa: F401
+  from ftwax.inference.loading import load as load
   from ftwax.population.population_config import (
     PopulationConfig as PopulationConfig,
   )
   from ftwax.registry import register as register
   from ftwax.runtime.device.train import make_train as make_train
   from ftwax.runtime.experiment import ExperimentConfig as ExperimentConfig
-  from ftwax.runtime.loading import load as load
   from ftwax.runtime.runs import run_experiment as run  # noqa: F401
 
 
@@ -44,7 +47,7 @@ _SHORTCUTS = {
     'PopulationConfig',
   ),
   'check_environment': ('ftwax.environments.checking', 'check'),
-  'load': ('ftwax.runtime.loading', 'load'),
+  'load': ('ftwax.inference.loading', 'load'),
   'make_train': ('ftwax.runtime.device.train', 'make_train'),
   'register': ('ftwax.registry', 'register'),
   'run': ('ftwax.runtime.runs', 'run_experiment'),
@@ -53,10 +56,12 @@ _SHORTCUTS = {
 __all__ = (
   'ExperimentConfig',
   'PopulationConfig',
+  'acme',
   'agents',
   'check_environment',
   'environments',
   'hyperparameters',
+  'inference',
   'internal_rewards',
   'load',
   'losses',

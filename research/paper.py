@@ -39,10 +39,10 @@ from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag as game_lib
 from ftwax.environments.capture_the_flag import browser
+from ftwax.inference import exploiting, loaded_agent, loading
 from ftwax.population import players
-from ftwax.records import files
+from ftwax.records import files, rebuilding
 from ftwax.reporting import drawing, evaluation_curves, history
-from ftwax.runtime import exploiting, loaded_agent, loading, rebuilding
 from ftwax.runtime.device import matches
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -19,10 +19,10 @@ import numpy as np
 from ftwax import types
 from ftwax.environments import capture_the_flag, functional
 from ftwax.environments.capture_the_flag import rules
+from ftwax.inference import loaded_agent, loading
 from ftwax.population import players
 from ftwax.records import checkpoints
 from ftwax.reporting import drawing
-from ftwax.runtime import loaded_agent, loading
 
 
 class Options(NamedTuple):

@@ -49,10 +49,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # Files of tests that import Reverb or acme, which need Python 3.10. Their tests
 # are marked with `python_310`, as single tests are that do.
 _REVERB_HALF = [
-  'replay/reverb',
+  'acme',
   'agents/test_actor_and_learner.py',
   'agents/test_ftw_pair.py',
-  'docs/test_acme_by_hand.py',
   'runtime/test_launchpad.py',
 ]
 _HAS_REVERB_HALF = sys.version_info < (3, 11)

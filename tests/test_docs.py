@@ -153,3 +153,16 @@ def test_links_between_documents_lead_somewhere():
     )
     for link in links:
       assert (document.parent / link).exists(), f'{document.name}: {link}'
+
+
+def test_programs_in_documents_exist():
+  pattern = re.compile(
+    r'\b(?:benchmarks|docs|experiments|ftwax|research|tests)/[\w/]+\.(?:py|js)\b'
+  )
+  named = {
+    (document.name, program)
+    for document in DOCUMENTS
+    for program in pattern.findall(document.read_text('utf-8'))
+  }
+  assert len(named) > 50
+  assert not [each for each in named if not (ROOT / each[1]).exists()]

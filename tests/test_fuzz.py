@@ -37,9 +37,10 @@ from ftwax.environments import (
   validation,
   vector,
 )
+from ftwax.inference import loading
 from ftwax.networks import cores
 from ftwax.records import checkpoints, config_files, run_directory
-from ftwax.runtime import comparison, loading, runs
+from ftwax.runtime import comparison, runs
 from ftwax.runtime import experiment as experiment_lib
 
 # Of all eight searches together.

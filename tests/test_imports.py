@@ -39,7 +39,6 @@ FUNCTIONAL = [
   'replay/functional',
   'replay/trajectories.py',
   'replay/auxiliary_replay.py',
-  'replay/gatherer.py',
   'runtime/device',
   'runtime/local/acting.py',
   'runtime/local/arena.py',
@@ -73,21 +72,17 @@ SHARED = {
 # table in docs/internals.md says the same.
 MAY_IMPORT = {
   **{f'{name}.py': set() for name in sorted(SHARED)},
-  'compatibility.py': set(),
-  'loopback.py': set(),
   'losses': set(),
   'networks': set(),
   'environments': set(),
   'population': set(),
-  'replay': {'compatibility', 'loopback'},
-  'records': set(),
+  'replay': set(),
+  'records': {'environments'},
   'agents': {'losses', 'networks', 'population', 'replay', 'records'},
   'reporting': {'population', 'records'},
   'runtime': {
     'agents',
-    'compatibility',
     'environments',
-    'loopback',
     'losses',
     'networks',
     'population',
@@ -95,11 +90,32 @@ MAY_IMPORT = {
     'replay',
     'reporting',
   },
-  'web': {'records', 'reporting', 'runtime'},
+  # Above the runtime, which loads it by its name, on Python 3.10 alone.
+  'acme': {
+    'agents',
+    'environments',
+    'networks',
+    'population',
+    'records',
+    'replay',
+    'runtime',
+  },
+  'inference': {
+    'agents',
+    'environments',
+    'losses',
+    'networks',
+    'population',
+    'records',
+    'reporting',
+    'runtime',
+  },
+  'web': {'inference', 'records', 'reporting', 'runtime'},
   'experiments': {
     'agents',
     'cli',
     'environments',
+    'inference',
     'networks',
     'population',
     'records',
@@ -107,11 +123,21 @@ MAY_IMPORT = {
     'reporting',
     'runtime',
   },
-  'cli': {'agents', 'environments', 'records', 'reporting', 'runtime', 'web'},
-  '__main__.py': {'cli'},
-  '__init__.py': {
+  'cli': {
     'agents',
     'environments',
+    'inference',
+    'records',
+    'reporting',
+    'runtime',
+    'web',
+  },
+  '__main__.py': {'cli'},
+  '__init__.py': {
+    'acme',
+    'agents',
+    'environments',
+    'inference',
     'losses',
     'networks',
     'population',
@@ -224,7 +250,7 @@ def test_the_laboratory_uses_what_the_library_has():
     for node in ast.walk(ast.parse(path.read_text('utf-8'))):
       if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         name = modules.get(node.value.id)
-        if name is not None and (HAS_REVERB or '.reverb' not in name):
+        if name is not None and (HAS_REVERB or '.acme' not in name):
           module = importlib.import_module(name)
           assert hasattr(module, node.attr), f'{path}: {name}.{node.attr}'
 
@@ -289,11 +315,7 @@ def test_a_training_loads_nothing_heavy():
   assert result.stdout.strip() == '[]'
 
 
-REVERB_LAST = [
-  'ftwax.agents.impala',
-  'ftwax.agents.acme.actor',
-  'ftwax.runtime.local.run',
-]
+REVERB_LAST = ['ftwax.agents.impala', 'ftwax.runtime.local.run']
 
 
 @pytest.mark.python_310
@@ -307,6 +329,7 @@ def test_both_import_orders_work(order):
     f'import importlib, sys\n'
     f'for name in {names}: importlib.import_module(name)\n'
     f'print("tensorflow_probability" in sys.modules)\n'
+    f'import ftwax.acme\n'
     f'import tensorflow\n'
     f'print(tensorflow.__version__)\n'
   )
@@ -317,26 +340,22 @@ def test_both_import_orders_work(order):
 @pytest.mark.skipif(HAS_REVERB, reason='On Python 3.10 these rooms work')
 def test_newer_pythons_are_told_of_python_310():
   with pytest.raises(ImportError, match=r'needs Python 3.10, as dm-acme'):
-    importlib.import_module('ftwax.replay.reverb.tables')
+    importlib.import_module('ftwax.acme')
 
 
 # All others get the parts of an experiment; see `runtime.prepare`.
 NAME_EXPERIMENTS = {
   '__init__.py',
+  'acme/program.py',
   'cli',
   'experiments',
+  'inference',
   'runtime/__init__.py',
-  'runtime/named_players.py',
   'runtime/comparison.py',
   'runtime/device/train.py',
-  'runtime/distributed/program.py',
   'runtime/distributed/runner.py',
   'runtime/experiment.py',
-  'runtime/exploiting.py',
-  'runtime/loaded_agent.py',
-  'runtime/loading.py',
   'runtime/memory_checks.py',
-  'runtime/playable.py',
   'runtime/prepare.py',
   'runtime/runs.py',
   'runtime/sweeps.py',

@@ -45,7 +45,7 @@ def test_a_population_is_one_more_field(monkeypatch):
   )
   exec(run.partition('result = ')[0] + population, {})
   (parts,) = prepared
-  assert parts.population.num_members == 4
+  assert parts.experiment.population.num_members == 4
   assert parts.seating.seats_per_member == 32 and parts.game is not None
 
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from ftwax.environments import capture_the_flag
 from ftwax.environments.capture_the_flag import browser, maps
+from ftwax.inference import loading
+from ftwax.records import game_files
 from ftwax.reporting import page
-from ftwax.runtime import game_files, loading
 
 NUM_MAPS = 32
 

@@ -1,6 +1,6 @@
 """Actor-critic agents: a shared actor and learner, and the named agents.
 
-Each agent is a config; `agents.acme` has its actor and learner for acme.
+Each agent is a config; `ftwax.acme` has its actor and learner for acme.
 """
 
 from ftwax.agents import a2c, a3c, ftw, impala, named, ppo, rl2, unreal
@@ -24,7 +24,6 @@ __all__ = (
   'UNREALConfig',
   'a2c',
   'a3c',
-  'acme',
   'ftw',
   'impala',
   'named',

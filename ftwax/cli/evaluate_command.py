@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftwax.cli import flags, past_runs
+from ftwax.inference import loading
 from ftwax.records import log_values
-from ftwax.runtime import devices, evaluation, loading, prepare
+from ftwax.runtime import devices, evaluation, prepare
 from ftwax.runtime.local import evaluations
 
 

@@ -9,7 +9,8 @@ import pathlib
 
 from ftwax.cli import flags, past_runs
 from ftwax.environments import vector
-from ftwax.runtime import devices, loaded_agent, loading
+from ftwax.inference import loaded_agent, loading
+from ftwax.runtime import devices
 from ftwax.runtime import experiment as experiment_lib
 
 

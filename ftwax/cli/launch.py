@@ -27,14 +27,8 @@ from absl import logging
 import ftwax
 from ftwax import extras, suggestions
 from ftwax.cli import commands, flags, tasks
-from ftwax.records import checkpoints, config_files, log_values
-from ftwax.runtime import (
-  comparison,
-  devices,
-  evaluation,
-  rebuilding,
-  runs,
-)
+from ftwax.records import checkpoints, config_files, log_values, rebuilding
+from ftwax.runtime import comparison, devices, evaluation, runs
 from ftwax.runtime import experiment as experiment_lib
 
 _FOLDER = pathlib.Path(ftwax.__file__).parent / 'experiments'

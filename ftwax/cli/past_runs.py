@@ -5,10 +5,9 @@ import dataclasses
 import pathlib
 
 from ftwax.cli import flags, launch
-from ftwax.records import run_directory
+from ftwax.inference import playable as playable_lib
+from ftwax.records import rebuilding, run_directory
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import playable as playable_lib
-from ftwax.runtime import rebuilding
 
 EXPERIMENT_HELP = (
   'FILE.py:FUNCTION that builds the experiment, if it has code of other'

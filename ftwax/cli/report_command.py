@@ -64,7 +64,8 @@ def run(options: Options) -> int:
 
 def _record(options: Options, run: str) -> None:
   """Plays and records the requested matches."""
-  from ftwax.runtime import devices, live_game  # Slow imports.
+  from ftwax.inference import live_game  # Slow imports.
+  from ftwax.runtime import devices  # Slow imports.
 
   matches = [
     [f'member {name}' if name.isdecimal() else name for name in match]

@@ -38,6 +38,7 @@ COMMAND_FILE = 'command.txt'
 NUMBER_FILE = 'number.txt'
 LOCK_FILE = 'lock'
 GAME_FILE = 'game.json'  # Specs of the game.
+ABOUT_FILE = 'about.json'  # What is known of shared agents.
 NODES_FILE = 'output/nodes.json'  # Status of a distributed run's nodes.
 
 # Versions are read from metadata, since some packages take seconds to import.
@@ -451,3 +452,19 @@ def _check_same(
       + '\nResume with the values of the run, or start a new run; init_from'
       ' starts one from what this one has learned.'
     )
+
+
+def read_members(directory: pathlib.Path) -> list[int]:
+  """Returns the members in a folder; empty for the directory of a run.
+
+  Raises:
+    ValueError: if the file that lists them is damaged.
+  """
+  path = directory / ABOUT_FILE
+  if not path.exists():
+    return []
+  return files.parse_json(
+    path,
+    lambda plain: [int(member) for member in plain['members']],
+    'what is known of shared agents',
+  )

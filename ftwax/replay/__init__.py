@@ -1,8 +1,5 @@
-"""Replay: Reverb tables across processes, and pure functions on the device."""
+"""Replay as pure functions on the device."""
 
 from ftwax.replay import functional
 
-__all__ = (
-  'functional',
-  'reverb',
-)
+__all__ = ('functional',)

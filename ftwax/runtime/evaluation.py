@@ -134,15 +134,15 @@ def make_plan(parts: prepare.Prepared, num_episodes: int) -> Plan:
   opponents = make_opponents(parts)
   num_games, games_per_place = num_episodes, 1
   if spec.num_players == 1:
-    num_games = min(num_episodes, parts.num_environments)
+    num_games = min(num_episodes, parts.experiment.num_environments)
     games_per_place = -(-num_episodes // num_games)
   elif opponents:
     num_games = -(-num_episodes // len(opponents))
   elif not parts.seating.is_rated:
-    num_games = -(-num_episodes // parts.population.num_members)
+    num_games = -(-num_episodes // parts.experiment.population.num_members)
   places, seats = seating.make_evaluation_seating(
     spec.teams,
-    parts.population.num_members,
+    parts.experiment.population.num_members,
     num_games,
     players.find_teams(opponents, spec.teams, spec.roles),
   )

@@ -33,7 +33,8 @@ class Evolution:
       directory: directory of the run.
     """
     self._parts = parts
-    self._reason = getattr(parts.select, '__name__', 'selection')
+    self._experiment = parts.experiment
+    self._reason = getattr(parts.experiment.select, 'name', 'selection')
     self._path = directory / history.LINEAGE_FILE
     self._evolve: Callable[..., Any] = compilation.jit_unoptimized(parts.evolve)
 
@@ -46,7 +47,9 @@ class Evolution:
       The population, initialized from `init_from` if that is set.
     """
     population = initial_state.start_from(
-      self._parts.init_from, self._parts.agent.optimizer, population
+      self._experiment.init_from,
+      self._experiment.agent.optimizer,
+      population,
     )
     self._path.unlink(missing_ok=True)
     files.append_rows(self._path, [lineage.birth_row(population)])
@@ -54,7 +57,7 @@ class Evolution:
 
   def compile(self, population: state_lib.PopulationState) -> None:
     """Compiles `evolve` for a population ahead of time, if it exploits."""
-    if self._parts.population.exploits:
+    if self._experiment.population.exploits:
       evolve: Any = self._evolve
       self._evolve = evolve.lower(population).compile()
 
@@ -73,12 +76,12 @@ class Evolution:
       The population and, if it exploits, the record of its generation.
     """
     generation: evolution.Generation | None = None
-    if self._parts.population.exploits:
+    if self._experiment.population.exploits:
       population, made = self._evolve(population)
       generation = jax.device_get(made)
       # Before the next checkpoint: `resume` drops rows that none contains.
       files.append_rows(self._path, lineage.rows(generation, self._reason))
-    for observer in self._parts.observers:
+    for observer in self._experiment.observers:
       observer.observe_generation(population)
     return population, generation
 
@@ -122,7 +125,7 @@ def make_population(
   return state_lib.from_members(
     members,
     key,
-    parts.population,
+    parts.experiment.population,
     parts.explore_state,
     num_opponents=len(parts.opponents),
     team_size=parts.seating.team_size,

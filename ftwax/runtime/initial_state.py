@@ -17,8 +17,7 @@ from absl import logging
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.population import past_selves
 from ftwax.population import state as state_lib
-from ftwax.records import array_files, checkpoints
-from ftwax.runtime import rebuilding, sharing
+from ftwax.records import array_files, checkpoints, rebuilding, run_directory
 
 # Path of the training states in a checkpoint.
 _MEMBERS = 'members'
@@ -132,5 +131,5 @@ def _read_source(
     raise ValueError(
       f'init_from ({os.fspath(path)!r}) must be the directory of a run: {error}'
     ) from None
-  members = sharing.read_members(pathlib.Path(path))
+  members = run_directory.read_members(pathlib.Path(path))
   return agent, len(members) or num_members

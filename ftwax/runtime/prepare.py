@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from ftwax import compilation, encodings, internal_rewards, types
-from ftwax.agents.actor_critic import actor_critic_config, replays
+from ftwax.agents.actor_critic import replays
 from ftwax.environments import (
   functional,
   game_vectors,
@@ -23,14 +23,11 @@ from ftwax.environments import (
 from ftwax.networks import embeddings
 from ftwax.population import (
   evolution,
-  matchmaking,
   players,
-  population_config,
   seating,
   selection,
 )
 from ftwax.population import state as state_lib
-from ftwax.records import checkpoints, loggers
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import memory_checks
 
@@ -40,9 +37,11 @@ MakeGames = Callable[[Sequence[int], str], game_vectors.GameVector]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prepared:
-  """The parts of an experiment; see `ExperimentConfig` for the other fields.
+  """An experiment, and what its fields are resolved into.
 
   Attributes:
+    experiment: the experiment.
+    opponents: its opponents, made for its game.
     spec: specs of the game.
     network: the network that all members share.
     policy: functions of an actor in training.
@@ -60,28 +59,8 @@ class Prepared:
     make_evaluation_games: makes parallel games of evaluations.
   """
 
-  name: str
-  seed: int
-  agent: actor_critic_config.ActorCriticConfig
-  population: population_config.PopulationConfig
-  select: selection.SelectionRule
-  explore: evolution.ExploreRule
-  matchmake: matchmaking.MatchmakingRule
+  experiment: experiment_lib.ExperimentConfig
   opponents: Mapping[str, players.Player]
-  max_num_actor_steps: int
-  num_environments: int
-  steps_per_round: int
-  on_environment_error: str
-  init_from: str | None
-  observers: Sequence[experiment_lib.Observer]
-  logger_factory: loggers.LoggerFactory | None
-  trackers: tuple[str, ...]
-  replay: str | None
-  replay_port: int | None
-  expose: bool
-  checkpointing: checkpoints.CheckpointingConfig | None
-  watch: bool
-
   spec: games.GameSpec
   network: types.RecurrentNetwork
   policy: types.ActorCore
@@ -101,8 +80,10 @@ class Prepared:
   @property
   def explore_state(self) -> Any:
     """State of the explore rule before any game."""
-    num_members = self.population.num_members
-    return evolution.init_explore(self.explore, num_members, self.priors)
+    num_members = self.experiment.population.num_members
+    return evolution.init_explore(
+      self.experiment.explore, num_members, self.priors
+    )
 
 
 def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
@@ -135,14 +116,9 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     f'past {index}': players.past_self(policy)
     for index in range(population.num_past_players)
   }
-  parts = {field.name for field in dataclasses.fields(Prepared)}
-  copied = {
-    field.name: getattr(experiment, field.name)
-    for field in dataclasses.fields(experiment)
-    if field.name in parts
-  }
   return Prepared(
-    **{**copied, 'opponents': opponents},
+    experiment=experiment,
+    opponents=opponents,
     spec=spec,
     network=network,
     policy=policy,
@@ -172,8 +148,8 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
 
 def describe_inputs(parts: Prepared) -> str:
   """Returns a line on what the entries of the observation are taken for."""
-  torso = parts.agent.torso
-  if parts.agent.network is not None or callable(torso):
+  torso = parts.experiment.agent.torso
+  if parts.experiment.agent.network is not None or callable(torso):
     return 'Observation: as your network or torso reads it.'
   entries = embeddings.named_leaves(parts.spec.environment.observations)
   chosen = getattr(torso, 'encodings', {})
@@ -223,12 +199,12 @@ def _check_select(
 ) -> None:
   """Raises a ValueError if ratings decide where nobody wins."""
   is_team = spec.num_players > 1 and max(spec.teams) == 0
-  decides = experiment.select is selection.win_probability
+  decides = isinstance(experiment.select, selection.WinProbability)
   if is_team and decides and experiment.population.exploits:
     raise ValueError(
       'select (win_probability) must judge by returns in a game of one team'
-      f' {spec.teams}, which nobody wins; choose selection.truncation or'
-      ' selection.t_test.'
+      f' {spec.teams}, which nobody wins; choose selection.Truncation() or'
+      ' selection.TTest().'
     )
 
 

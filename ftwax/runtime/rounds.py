@@ -31,16 +31,17 @@ class Rounds:
       evolution: runs one generation.
     """
     self._parts = parts
+    self._experiment = parts.experiment
     self._records = records
     self._evolution = evolution
-    self._num_past = parts.population.num_past
+    self._num_past = parts.experiment.population.num_past
     self._train_logger = records.open_logger('train')
     self._population_logger = records.open_logger(generations.LABEL)
-    seating, config = parts.seating, parts.population
+    seating, config = parts.seating, parts.experiment.population
     self._rate = jax.jit(functools.partial(loop.rate, seating, config))
     self._begin = jax.jit(
       lambda key, population: matchmaking.begin_round(
-        key, population, seating, parts.matchmake, config
+        key, population, seating, parts.experiment.matchmake, config
       )
     )
 
@@ -48,7 +49,7 @@ class Rounds:
     """Returns the totals at the start of a round."""
     spec = self._parts.spec
     return loop.start_totals(
-      self._parts.population.num_members, spec.num_events
+      self._experiment.population.num_members, spec.num_events
     )
 
   def draw_seats(
@@ -98,7 +99,7 @@ class Rounds:
     """
     spec = self._parts.spec
     metrics: dict[str, Any] = {}
-    for observer in self._parts.observers:
+    for observer in self._experiment.observers:
       metrics.update(observer.get_metrics())
     ended = np.asarray(episodes.ended)
     returns = np.asarray(episodes.returns)[ended]

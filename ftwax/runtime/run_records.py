@@ -95,12 +95,13 @@ class RunRecords:
     """Opens the records; `stack` closes them."""
     self.counts = Counts()
     self.directory = directory
-    self._make_logger = parts.logger_factory or (
+    self._make_logger = parts.experiment.logger_factory or (
       loggers.make_logger_factory(
-        directory, terminal=False, trackers=parts.trackers
+        directory, terminal=False, trackers=parts.experiment.trackers
       )
     )
     self._parts = parts
+    self._experiment = parts.experiment
     self._stack = stack
     # The steps of the run at their ends, and returns.
     self._episodes: deque[tuple[int, float]] = deque(
@@ -115,7 +116,7 @@ class RunRecords:
     self._lock = threading.Lock()  # Guards the checkpointer.
     self.start_clock()
     self._checkpointer: checkpoints.Checkpointer | None = None
-    config = parts.checkpointing
+    config = parts.experiment.checkpointing
     if config is not None:
       self._checkpointer = checkpoints.Checkpointer(
         directory / 'checkpoints',
@@ -148,7 +149,7 @@ class RunRecords:
   @property
   def done(self) -> bool:
     """Whether all steps are taken."""
-    return self.counts.actor_steps >= self._parts.max_num_actor_steps
+    return self.counts.actor_steps >= self._experiment.max_num_actor_steps
 
   def open_logger(
     self,
@@ -199,8 +200,8 @@ class RunRecords:
     self.start_clock()
     next_time = 0.0
     with progress.Progress(
-      self._parts.max_num_actor_steps,
-      label=self._parts.name,
+      self._experiment.max_num_actor_steps,
+      label=self._experiment.name,
       initial_steps=self.counts.actor_steps,
       num_compiled=compilation.num_compiled,
     ) as display:
@@ -244,13 +245,15 @@ class RunRecords:
     if counts.episodes < 1:
       num_rows = int(parts.seating.is_member.sum())
       environment_faults.warn_of_endless(
-        parts.name, counts.actor_steps // num_rows
+        parts.experiment.name, counts.actor_steps // num_rows
       )
     elif counts.episodes >= recent_episodes.MOST:
       self._expects_ends = False
       if parts.spec.num_players == 1:
         _warn_of_long_episodes(
-          parts.name, counts.actor_steps / counts.episodes, parts.agent
+          parts.experiment.name,
+          counts.actor_steps / counts.episodes,
+          parts.experiment.agent,
         )
 
   def save_if_due(
@@ -264,7 +267,10 @@ class RunRecords:
         The copy is saved if the state is unavailable because a failed or
         running computation has consumed it.
     """
-    config, checkpointer = self._parts.checkpointing, self._checkpointer
+    config, checkpointer = (
+      self._experiment.checkpointing,
+      self._checkpointer,
+    )
     if config is None or checkpointer is None:
       return
     now = time.monotonic()

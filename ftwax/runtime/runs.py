@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import jax
 
 from ftwax import compilation, types
-from ftwax.records import checkpoints, run_directory, trackers
+from ftwax.records import checkpoints, game_files, run_directory, trackers
 from ftwax.runtime import devices as devices_lib
 from ftwax.runtime import (
   evaluation,
-  game_files,
   generations,
   initial_state,
   live_page,
@@ -291,7 +290,7 @@ def execute(
   """
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
-    if parts.watch:
+    if parts.experiment.watch:
       live_page.start(directory)
     records = run_records.RunRecords(parts, directory, stack)
     game_files.write(directory, parts.spec)
@@ -311,7 +310,7 @@ def execute(
       run = make_run(parts, records, resume and records.can_resume, stack)
       _train(
         run,
-        parts.observers,
+        parts.experiment.observers,
         records,
         period,
         num_eval_episodes,

@@ -1,7 +1,7 @@
 """Web pages to play against a population and to watch it learn.
 
 The server sends states and numbers, and the browser draws them.
-`environments.game_pages` defines how a game is displayed, `runtime.live_game`
+`environments.game_pages` defines how a game is displayed, `inference.live_game`
 steps it. In reading order:
 
 - `play_room`: seats, people and the clock of a game;

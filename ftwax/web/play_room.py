@@ -17,9 +17,9 @@ from typing import Any
 
 from absl import logging
 
+from ftwax.inference import live_game, named_players
+from ftwax.inference import playable as playable_lib
 from ftwax.reporting import saved_games
-from ftwax.runtime import live_game, named_players
-from ftwax.runtime import playable as playable_lib
 
 # Steps per second that people can choose. The paper's agents act 15 times a
 # second; hands are slower.

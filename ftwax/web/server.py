@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ftwax.inference import playable as playable_lib
 from ftwax.reporting import saved_games
-from ftwax.runtime import playable as playable_lib
 from ftwax.web import connections, pages, play_room, run_tail
 
 # Default port, if it is free.

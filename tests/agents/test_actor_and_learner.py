@@ -13,12 +13,12 @@ import pytest
 import reverb
 from acme.utils import counting
 
+from ftwax import acme as pair
 from ftwax import hyperparameters, types
-from ftwax.agents import acme as pair
+from ftwax.acme import datasets, servers, tables
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import vector
-from ftwax.replay import replay_options, samples
-from ftwax.replay.reverb import servers, tables
+from ftwax.replay import replay_options
 from ftwax.runtime import sharding
 
 EPISODE_LENGTH = 4
@@ -170,9 +170,6 @@ def test_a_policy_is_compiled_once(make_agent, spec, network):
   )
   loop = acme.EnvironmentLoop(_fake(spec), actor, logger=_MemoryLogger())
   loop.run(num_episodes=2)
-  environment = _fake(spec)
-  actor.restore(jax.device_get(actor.save()), environment.reset())
-  actor.select_action(None)
   assert num_traces == 1
 
 
@@ -331,7 +328,7 @@ def test_an_actor_must_observe_before_it_acts(make_agent):
 
 
 def _sample(batch):
-  return samples.ReplaySample(
+  return datasets.ReplaySample(
     batch, np.zeros(3, np.int64), np.zeros(3, np.float64)
   )
 

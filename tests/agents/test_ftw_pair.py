@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from ftwax.agents import acme as pair
-from ftwax.agents.acme import learner as learner_lib
-from ftwax.replay.reverb import servers, tables
+from ftwax import acme as pair
+from ftwax.acme import learner as learner_lib
+from ftwax.acme import servers, tables
 
 SPEC = ftw_batches.SPEC
 

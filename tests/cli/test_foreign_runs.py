@@ -14,6 +14,7 @@ import pytest
 
 import ftwax
 from ftwax.cli import commands, launch
+from ftwax.inference import loading
 from ftwax.records import (
   checkpoints,
   config_files,
@@ -21,7 +22,6 @@ from ftwax.records import (
   run_directory,
 )
 from ftwax.reporting import drawing
-from ftwax.runtime import loading
 from ftwax.web import run_tail
 
 _MARKER = 'ran'

@@ -12,7 +12,7 @@ import playwright
 import pytest
 
 from ftwax.environments import capture_the_flag
-from ftwax.runtime import loading
+from ftwax.inference import loading
 
 PLAY = pathlib.Path(__file__).parents[2] / 'docs' / 'play'
 

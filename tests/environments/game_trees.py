@@ -14,7 +14,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import functional
-from ftwax.runtime import loaded_agent
+from ftwax.inference import loaded_agent
 
 # Copies of each card in the deck.
 COPIES = {'kuhn_poker': 1, 'leduc_holdem': 2}

@@ -14,6 +14,7 @@ import pytest
 
 import ftwax
 from ftwax.cli import commands
+from ftwax.inference import loading
 from ftwax.records import (
   array_files,
   checkpoints,
@@ -23,7 +24,6 @@ from ftwax.records import (
   run_directory,
 )
 from ftwax.reporting import drawing, report, videos
-from ftwax.runtime import loading
 from ftwax.web import run_tail
 
 _PACKAGE = pathlib.Path(files.__file__).parents[1]
@@ -45,7 +45,7 @@ _ELSEWHERE = {
   'cli/list_command.py',
   'reporting/page.py',
   # Scripts that draw games, of whoever made the game.
-  'runtime/live_game.py',
+  'inference/live_game.py',
   # What the user gives to the command line.
   'records/config_files.py',
   'runtime/devices.py',

@@ -14,8 +14,7 @@ from ftwax.environments import (
   compiled_games,
   games,
 )
-from ftwax.records import config_files
-from ftwax.runtime import game_files, rebuilding
+from ftwax.records import config_files, game_files, rebuilding
 
 
 @pytest.mark.parametrize('name', named.AGENTS)

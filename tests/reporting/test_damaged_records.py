@@ -7,9 +7,9 @@ import pytest
 
 from ftwax.cli import commands
 from ftwax.environments import games
-from ftwax.records import files, tournament_files
+from ftwax.inference import named_players
+from ftwax.records import files, game_files, run_directory, tournament_files
 from ftwax.reporting import drawing, report
-from ftwax.runtime import game_files, named_players, sharing
 from ftwax.web import run_tail
 
 _PAIR = [1.0, 2.0]
@@ -136,7 +136,9 @@ def test_a_command_may_be_missing_or_damaged(run):
 
 
 def test_damaged_ratings_are_left_out(run):
-  (run / sharing.ABOUT_FILE).write_text('{"members": [0], "ratings": [1]}')
+  (run / run_directory.ABOUT_FILE).write_text(
+    '{"members": [0], "ratings": [1]}'
+  )
   with pytest.raises(ValueError, match='about.json must hold ratings'):
     named_players.read_ratings(run)
 

@@ -11,7 +11,13 @@ import pytest
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import games
-from ftwax.records import files, loggers, run_directory, tournament_files
+from ftwax.records import (
+  files,
+  game_files,
+  loggers,
+  run_directory,
+  tournament_files,
+)
 from ftwax.reporting import (
   evaluation_curves,
   page,
@@ -22,7 +28,6 @@ from ftwax.reporting import (
   videos,
 )
 from ftwax.reporting import history as history_lib
-from ftwax.runtime import game_files
 
 NUM_MEMBERS = 3
 EVENT_NAMES = ('captured', 'was <tagged>')

@@ -6,7 +6,7 @@ import pytest
 
 from ftwax import trees, types
 from ftwax.environments import capture_the_flag, catch, games
-from ftwax.runtime import loaded_agent
+from ftwax.inference import loaded_agent
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from ftwax import types
 from ftwax.agents import impala
 from ftwax.environments import games, gymnasium_spaces
+from ftwax.inference import loaded_agent
 from ftwax.networks import cores, torsos
-from ftwax.runtime import loaded_agent
 
 SPACES = (
   gymnasium.spaces.Dict(

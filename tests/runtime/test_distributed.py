@@ -15,7 +15,7 @@ from ftwax.cli import commands
 from ftwax.population import population_config, selection
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.reporting import history
-from ftwax.runtime import callbacks, distributed, evaluation, runs
+from ftwax.runtime import callbacks, distributed, evaluation, prepare, runs
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import runner
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures('compiles_once')
 def _run(experiment, directory, engine=None, settings=None, **options):
   return runner.run_with(
     lambda: engine or distributed.InProcess(),
-    experiment,
+    prepare.prepare(experiment),
     runs.open_run_directory(
       experiment, directory, options.get('resume', False)
     ),
@@ -186,7 +186,7 @@ def test_members_evolve_wherever_they_are(tmp_path, num_learners):
 def test_members_of_one_team_are_evaluated_beside_each_other(tmp_path):
   experiment = _make_population(
     environment=functional_fakes.make_role_matching((0, 0), (0, 1)),
-    select=selection.truncation,
+    select=selection.Truncation(),
   )
   _run(experiment, tmp_path, period=evaluation.Period(200))
   row = _read(tmp_path, 'evaluation')[-1]

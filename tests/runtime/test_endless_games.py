@@ -83,14 +83,16 @@ def records(tmp_path):
   def make(core):
     seats, _ = seating.make_evaluation_seating((0,), 1, 2)
     parts = types.SimpleNamespace(
-      name='maze',
-      agent=types.SimpleNamespace(
-        sequence_length=20, core=core, num_layers=1, window=20
+      experiment=types.SimpleNamespace(
+        name='maze',
+        agent=types.SimpleNamespace(
+          sequence_length=20, core=core, num_layers=1, window=20
+        ),
+        logger_factory=lambda *args: None,
+        checkpointing=None,
       ),
       seating=seats,
       spec=types.SimpleNamespace(num_players=1),
-      logger_factory=lambda *args: None,
-      checkpointing=None,
     )
     return run_records.RunRecords(parts, tmp_path, contextlib.ExitStack())
 

@@ -15,8 +15,8 @@ from ftwax.environments import (
   functional,
   games,
 )
+from ftwax.inference import loaded_agent
 from ftwax.reporting import videos
-from ftwax.runtime import loaded_agent
 
 CAPTURE_THE_FLAG = capture_the_flag.make(
   capture_the_flag.CaptureTheFlagConfig(height=7, width=11, num_steps=3)

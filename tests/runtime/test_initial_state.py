@@ -7,10 +7,11 @@ import run_helpers
 
 from ftwax.agents import impala
 from ftwax.environments import catch
+from ftwax.inference import loading
 from ftwax.networks import cores, torsos
 from ftwax.population import population_config
 from ftwax.population import state as state_lib
-from ftwax.runtime import initial_state, loading
+from ftwax.runtime import initial_state
 
 _CONFIG = impala.IMPALAConfig(
   core=cores.FeedForward(4),

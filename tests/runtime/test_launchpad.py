@@ -15,10 +15,9 @@ import launchpad as lp
 import pytest
 from absl import flags
 
-from ftwax import loopback
+from ftwax.acme import loopback, namespaces, program
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import distributed
-from ftwax.runtime.distributed import namespaces, program
 
 # Launchpad forgets its processes before it has waited for them.
 _launches = pytest.mark.filterwarnings(

@@ -12,8 +12,8 @@ from PIL import Image
 
 from ftwax import types
 from ftwax.environments import capture_the_flag, catch, games
+from ftwax.inference import live_game, playable
 from ftwax.reporting import saved_games
-from ftwax.runtime import live_game, playable
 
 
 @pytest.fixture(name='made', scope='module')

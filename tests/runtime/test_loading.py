@@ -13,10 +13,10 @@ import run_helpers
 import safetensors
 
 from ftwax.environments import capture_the_flag
+from ftwax.inference import loading
 from ftwax.networks import cores
 from ftwax.population import population_config
 from ftwax.records import checkpoints, run_directory
-from ftwax.runtime import loading
 
 SOLO = functional_fakes.make_matching(episode_length=10)
 

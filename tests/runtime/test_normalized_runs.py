@@ -15,12 +15,12 @@ from ftwax import types
 from ftwax.agents import impala, ppo
 from ftwax.agents.actor_critic import normalization
 from ftwax.environments import functional
+from ftwax.inference import loading
 from ftwax.networks import cores, torsos
 from ftwax.population import evolution, population_config
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers
 from ftwax.replay import replay_options
-from ftwax.runtime import loading
 from ftwax.runtime.device import sizes
 
 EPISODE_LENGTH = 10

@@ -9,9 +9,9 @@ import pytest
 import run_helpers
 
 from ftwax.environments import functional
+from ftwax.inference import loading
 from ftwax.population import players, population_config
 from ftwax.records import loggers
-from ftwax.runtime import loading
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ if importlib.util.find_spec('ray') is None:
 import distributed_helpers  # noqa: E402
 
 from ftwax.records import checkpoints, loggers  # noqa: E402
-from ftwax.runtime import evaluation, runs  # noqa: E402
+from ftwax.runtime import evaluation, prepare, runs  # noqa: E402
 from ftwax.runtime.distributed import ray_engine, runner  # noqa: E402
 from ftwax.runtime.distributed import settings as settings_lib  # noqa: E402
 
@@ -310,7 +310,7 @@ print(len(done))
 def test_a_run_takes_its_steps_and_ends(engine, tmp_path):
   result = runner.run_with(
     lambda: engine,
-    distributed_helpers.make_experiment(),
+    prepare.prepare(distributed_helpers.make_experiment()),
     runs.open_run_directory(
       distributed_helpers.make_experiment(), tmp_path / 'run', False
     ),

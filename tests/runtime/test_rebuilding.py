@@ -15,8 +15,7 @@ from ftwax import hyperparameters, registry
 from ftwax.agents import ppo
 from ftwax.networks import cores, entry_torsos
 from ftwax.population import population_config
-from ftwax.records import config_files
-from ftwax.runtime import rebuilding
+from ftwax.records import config_files, rebuilding
 
 _Function = Callable[[int], Any]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ftwax.inference import sharing
 from ftwax.records import files
-from ftwax.runtime import sharing
 
 
 @pytest.mark.parametrize('name', ['config.json', 'videos/game.gif'])

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from ftwax.runtime import sharing
+from ftwax.inference import sharing
 
 
 class _Hub(http.server.BaseHTTPRequestHandler):

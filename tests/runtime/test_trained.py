@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import ftwax
-from ftwax import runtime
+from ftwax import inference
 from ftwax.environments import capture_the_flag
+from ftwax.inference import loading
 from ftwax.population import players
-from ftwax.runtime import evaluation, loading
+from ftwax.runtime import evaluation
 from ftwax.runtime.device import matches
 
 # Of the tournament: the main job's maps of full size.
@@ -64,4 +65,4 @@ def test_records_come_with_it():
 
 def test_a_population_of_another_name_is_refused():
   with pytest.raises(ValueError, match=r"one of \['capture_the_flag'\]"):
-    runtime.load('hide_and_seek')
+    inference.load('hide_and_seek')

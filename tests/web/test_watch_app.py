@@ -7,9 +7,9 @@ import pytest
 import web_helpers
 from starlette import testclient, websockets
 
+from ftwax.inference import playable
 from ftwax.records import run_directory
 from ftwax.reporting import saved_games
-from ftwax.runtime import playable
 from ftwax.web import pages, play_room, run_tail
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from starlette import testclient
 
 from ftwax.environments import capture_the_flag, catch, functional, games
-from ftwax.records import loggers, run_directory
+from ftwax.inference import playable
+from ftwax.records import game_files, loggers, run_directory
 from ftwax.reporting import saved_games
-from ftwax.runtime import game_files, playable
 from ftwax.web import pages, play_room
 
 BASE_URL = 'http://127.0.0.1'

@@ -1,11 +1,8 @@
 """The replays of an agent: in this process, on the device, or in Reverb."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib.util
-from typing import TYPE_CHECKING
 
 import jax
 
@@ -17,11 +14,6 @@ from ftwax.replay import (
   replay_options,
   trajectories,
 )
-
-if TYPE_CHECKING:
-  import reverb
-
-  from ftwax.replay.reverb import adders, datasets
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,52 +68,6 @@ class Replays:
     """
     return auxiliary_replay.make_auxiliary_replay(
       self.options, self.template, self.config.batch_size, num_environments
-    )
-
-  def make_tables(self) -> list[reverb.Table]:
-    """Returns the tables of a Reverb server.
-
-    Raises:
-      ValueError: if the config prioritizes the replay.
-    """
-    from ftwax.replay.reverb import tables
-
-    if self.options.prioritized:
-      raise ValueError(
-        f'replay ({self.config.replay!r}) must be uniform with trajectories in'
-        ' Reverb; choose --runtime=device, or --replay=functional with'
-        ' --runtime=local.'
-      )
-    return [
-      tables.make_queue(tables.QUEUE, self.config.queue_size, self.template),
-      *tables.make_auxiliary_tables(self.options, self.template),
-    ]
-
-  def make_adder(
-    self, client: reverb.Client, num_environments: int = 1
-  ) -> adders.TrajectoryAdder:
-    """Returns an adder to these tables; the caller must close it."""
-    from ftwax.replay.reverb import adders
-
-    return adders.TrajectoryAdder(
-      client,
-      self.template,
-      num_environments,
-      self.config.queue.timeout_s,
-      self.options,
-    )
-
-  def make_dataset(self, client: reverb.Client) -> datasets.TrajectoryIterator:
-    """Returns an iterator over batches; the caller must close it."""
-    from ftwax.replay.reverb import datasets
-
-    return datasets.TrajectoryIterator(
-      client,
-      self.template,
-      self.config.batch_size,
-      self.config.queue.timeout_s,
-      self.config.queue.prefetch_size,
-      self.options,
     )
 
 

@@ -115,7 +115,7 @@ class Loop:
   replay: auxiliary_replay.AuxiliaryReplay | None
   config: population_config.PopulationConfig
   sizes: sizes_lib.Sizes
-  matchmake: matchmaking.MatchmakingRule = matchmaking.by_strength
+  matchmake: matchmaking.MatchmakingRule = matchmaking.ByStrength()  # noqa: RUF009
   explore_state: Any = ()
   evolve: evolution.Evolve | None = None
   in_turn: bool = False

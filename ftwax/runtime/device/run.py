@@ -66,9 +66,10 @@ def prepare_run(
       'run_experiment must not be called inside a function that JAX traces, but'
       ' was; call it from plain Python, or use ftwax.make_train there.'
     )
-  if any(observer.sees_steps for observer in parts.observers):
+  observers = list(parts.experiment.observers)
+  if any(observer.sees_steps for observer in observers):
     raise ValueError(
-      f'observers ({list(parts.observers)!r}) must not observe steps with'
+      f'observers ({observers!r}) must not observe steps with'
       " runtime='device', which hides them; choose runtime='local'."
     )
   compiled = _Compiled(parts, sharding.make_mesh(devices))
@@ -85,19 +86,19 @@ class _Compiled:
       train.make_loop(parts), in_turn=sharding.takes_turns(mesh)
     )
     sizes = self.loop.sizes
-    placement.check_sizes(mesh, sizes, parts.num_environments)
+    placement.check_sizes(mesh, sizes, parts.experiment.num_environments)
     if sizes.num_members == 1:
       self.loop = dataclasses.replace(
         self.loop, learner=sharding.place_learner_core(mesh, parts.learner)
       )
     self.iterations_per_round = sizes.iterations_per_round(
-      parts.steps_per_round
+      parts.experiment.steps_per_round
     )
     self.iterations_per_call = sizes.iterations_per_call(
-      self.iterations_per_round, parts.max_num_actor_steps
+      self.iterations_per_round, parts.experiment.max_num_actor_steps
     )
     self.shardings = placement.of_loop(mesh, sizes.num_members)
-    asked = parts.max_num_actor_steps
+    asked = parts.experiment.max_num_actor_steps
     if sizes.steps_per_iteration > sizes_lib.MAX_OVERSHOOT * asked:
       logging.warning(
         'max_num_actor_steps (%s) is few for iterations of %s steps, the last'
@@ -124,9 +125,12 @@ class _Run:
     """Makes or restores the initial state."""
     self._compiled = compiled
     self._compiling = contextlib.ExitStack()
-    self._compiling.enter_context(compilation.shown(f'{parts.name}: compiling'))
+    self._compiling.enter_context(
+      compilation.shown(f'{parts.experiment.name}: compiling')
+    )
     stack.callback(self._compiling.close)
     self._parts = parts
+    self._experiment = parts.experiment
     self._records = records
     self._evolution = generations.Evolution(parts, records.directory)
     self._rounds = rounds.Rounds(parts, records, self._evolution)
@@ -204,7 +208,7 @@ class _Run:
     except jax.errors.JaxRuntimeError as error:
       if 'callback' not in str(error):  # Out of memory, for example.
         raise
-      environment_faults.fail(self._parts.name, 'a callback', error)
+      environment_faults.fail(self._experiment.name, 'a callback', error)
 
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
     """Plays at least `num_episodes` episodes with each member."""
@@ -231,9 +235,9 @@ class _Run:
       parts.evaluation_game, plan.seating, list(plan.opponents.values())
     )
     games = matches.Matches(
-      arena, parts.evaluation_policy, self._compiled.mesh, parts.name
+      arena, parts.evaluation_policy, self._compiled.mesh, parts.experiment.name
     )
-    with compilation.shown(f'{parts.name}: compiling evaluations'):
+    with compilation.shown(f'{parts.experiment.name}: compiling evaluations'):
       games.compile(types.actor_variables(self._state.training), plan.seats)
     return plan, games
 
@@ -249,7 +253,7 @@ class _Run:
   def _record(self, report: loop.Report) -> None:
     """Counts and logs one call; checks rewards and gradients."""
     records = self._records
-    num_members = self._parts.population.num_members
+    num_members = self._experiment.population.num_members
     skipped = report.skipped_in_a_row  # [K, U, N]
     num_updates = skipped.size // num_members
     self._rounds.record(
@@ -266,7 +270,7 @@ class _Run:
       {**metrics, 'learner_steps': records.counts.learner_steps}
     )
     faults.check_skipped(
-      int(skipped.max()), self._parts.agent.max_skipped_updates
+      int(skipped.max()), self._experiment.agent.max_skipped_updates
     )
 
   def _check_timesteps(self, episodes: rollout.Episodes) -> None:
@@ -278,11 +282,11 @@ class _Run:
     for (field, demand), off in zip(demands, is_off, strict=True):
       if off:
         value = f'in one of the last {episodes.moved.size} steps'
-        name = self._parts.name
+        name = self._experiment.name
         validation.fail(name, field.name, value, *demand[:2])
     if not np.isfinite(self._state.population.ratings).all():
       validation.fail(
-        self._parts.name,
+        self._experiment.name,
         'outcome',
         f'of a game that ended in one of the last {episodes.moved.size} steps',
         'be a finite score for each team',
@@ -292,7 +296,7 @@ class _Run:
     bad = returns[~np.isfinite(returns)]
     if bad.size:
       validation.fail(
-        self._parts.name,
+        self._experiment.name,
         'reward',
         f'summing up to {bad[0]}',
         'have a finite sum over an episode',

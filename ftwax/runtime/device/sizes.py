@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import jax
 
+from ftwax.runtime import prepare
+
 # Approximate number of steps per call: enough to hide the overhead of a call,
 # few enough to show progress and to answer interrupts promptly. On accelerators
 # it is a multiple, since the host's work between calls is more of their time.
@@ -91,3 +93,14 @@ class Sizes(NamedTuple):
     return min(
       range(most, most // 4, -1), key=lambda size: -num_iterations % size
     )
+
+
+def make_sizes(parts: prepare.Prepared) -> Sizes:
+  """Returns the sizes of a run's iterations."""
+  agent, seating = parts.experiment.agent, parts.seating
+  return Sizes(
+    agent.sequence_length,
+    seating.seats_per_member,
+    agent.batch_size,
+    seating.num_members,
+  )

@@ -94,9 +94,11 @@ def make_train(
   with compilation.usual_settings():
     parts = prepare.prepare(experiment)
     loop = make_loop(parts)
-  per_round = loop.sizes.iterations_per_round(parts.steps_per_round)
+  per_round = loop.sizes.iterations_per_round(parts.experiment.steps_per_round)
   steps_per_iteration = loop.sizes.steps_per_iteration
-  num_iterations = -(-parts.max_num_actor_steps // steps_per_iteration)
+  num_iterations = -(
+    -parts.experiment.max_num_actor_steps // steps_per_iteration
+  )
 
   @compilation.usual_settings()
   @jax.jit  # Else `vmap` would compile its operations one by one.
@@ -112,7 +114,7 @@ def make_train(
     state: loop_lib.LoopState,
   ) -> tuple[loop_lib.LoopState, types.Metrics]:
     # Only while JAX traces, after which it compiles. The user owns the output.
-    text = f'{parts.name}: compiling a whole training...'
+    text = f'{parts.experiment.name}: compiling a whole training...'
     print(text, file=sys.stderr, flush=True)
 
     def step(
@@ -147,12 +149,7 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
       ' FunctionalGame to be compiled, but made one in Python; return one that'
       " is written in JAX, or choose runtime='local'."
     )
-  sizes = sizes_lib.Sizes(
-    parts.agent.sequence_length,
-    parts.seating.seats_per_member,
-    parts.agent.batch_size,
-    parts.population.num_members,
-  )
+  sizes = sizes_lib.make_sizes(parts)
   return loop_lib.Loop(
     arena=compiled_arena.make_arena(
       parts.game, parts.seating, list(parts.players.values())
@@ -160,11 +157,11 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
     actor=parts.policy,
     learner=parts.learner,
     replay=parts.replays.make_auxiliary(sizes.num_rows),
-    config=parts.population,
+    config=parts.experiment.population,
     sizes=sizes,
-    matchmake=parts.matchmake,
+    matchmake=parts.experiment.matchmake,
     explore_state=parts.explore_state,
-    evolve=parts.evolve if parts.population.exploits else None,
+    evolve=parts.evolve if parts.experiment.population.exploits else None,
   )
 
 

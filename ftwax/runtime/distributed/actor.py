@@ -77,7 +77,7 @@ class Actor:
     own = acting.put(join(variables))
     arrays = acting.make_arrays(
       parts.replays.template,
-      parts.population.num_members,
+      parts.experiment.population.num_members,
       parts.seating.seats_per_member,
     )
     num_steps, ends_round = 0, False
@@ -85,8 +85,8 @@ class Actor:
       actors = self._begin(order)
       episodes = _finish(actors.rollout(own, arrays, order.num_steps))
       num_steps = int(episodes.moved.sum())
-      ends_round = actors.is_round_over(parts.steps_per_round)
-      if len(episodes.moved) == parts.agent.sequence_length:
+      ends_round = actors.is_round_over(parts.experiment.steps_per_round)
+      if len(episodes.moved) == parts.experiment.agent.sequence_length:
         items = self._write(
           # Learners may have other parameters when they get it.
           arrays._replace(value=None),
@@ -101,7 +101,7 @@ class Actor:
       num_steps = 0 if self._actors is None else self._actors.num_steps
       self.close()
     metrics: dict[str, float] = {}
-    for observer in parts.observers:
+    for observer in parts.experiment.observers:
       metrics.update(observer.get_metrics())
     played = messages.Played(
       num_steps, episodes, ends_round, items is not None, fault, metrics
@@ -140,18 +140,18 @@ class Actor:
   def _make_games(self, entropy: tuple[int, ...]) -> acting.Actors:
     parts = self._parts
     seeds = arena_lib.make_seeds(
-      (parts.seed, *entropy, self._index, self._num_faults),
+      (parts.experiment.seed, *entropy, self._index, self._num_faults),
       parts.seating.num_games,
     )
     try:
-      games = parts.make_games(seeds, f'{parts.name}/{self._index}')
+      games = parts.make_games(seeds, f'{parts.experiment.name}/{self._index}')
     except Exception as error:
       raise _Fault(f'{type(error).__name__}: {error}') from error
     self._games = watched = _Watched(games)
     return acting.Actors(
       parts.policy,
       arena_lib.Arena(watched, parts.seating, list(parts.opponents.values())),
-      parts.observers,
+      parts.experiment.observers,
     )
 
 
@@ -219,7 +219,7 @@ def divide(
   num_updates, num_members = int(np.max(variables.steps)), len(variables.steps)
   share = num_members // num_learners
   return [
-    (acting.members(trajectories, slice(first, first + share)), num_updates)
+    (acting.take(trajectories, slice(first, first + share), -1), num_updates)
     for first in range(0, num_members, share)
   ]
 

@@ -100,7 +100,6 @@ class Coordinator:
     engine: engine_lib.Engine,
     settings: settings_lib.Settings,
     period: evaluation.Period | None,
-    environment_timeout_s: float,
     parts: prepare.Prepared,
     records: run_records.RunRecords,
     resume: bool,
@@ -111,7 +110,6 @@ class Coordinator:
       engine: carries calls to `actor/i`, `learner/k` and `evaluator`.
       settings: numbers of nodes, and limits.
       period: of evaluations; None for none.
-      environment_timeout_s: maximum seconds for a step of an actor's games.
       parts: the parts of the experiment.
       records: counts, logs and checkpoints of the run.
       resume: whether to continue from the newest checkpoint.
@@ -120,6 +118,7 @@ class Coordinator:
     self._settings = settings
     self._period = period
     self._parts = parts
+    self._experiment = parts.experiment
     self._records = records
     self._seating = seating = parts.seating
     self._num_rows = seating.num_members * seating.seats_per_member
@@ -130,8 +129,8 @@ class Coordinator:
     self._actors = {
       f'actor/{index}': _Actor() for index in range(settings.num_actors)
     }
-    self._batch_size = parts.agent.batch_size
-    self._max_queued = parts.agent.queue_size
+    self._batch_size = parts.experiment.agent.batch_size
+    self._max_queued = parts.experiment.agent.queue_size
     num_written = settings.num_actors * seating.seats_per_member
     self._waits = settings.actors_wait and num_written >= self._batch_size
     self._calls: dict[Any, _Call] = {}
@@ -145,7 +144,9 @@ class Coordinator:
     names = [*self._learners, *self._actors]
     if period:
       names.append(EVALUATOR)
-    self._health = _Health(engine, settings, environment_timeout_s, names)
+    self._health = _Health(
+      engine, settings, parts.experiment.environment_timeout_s, names
+    )
     self._is_recovering = False
     self._status_at = 0.0
     self._ends = False  # Whether an observer ends the run.
@@ -273,8 +274,8 @@ class Coordinator:
       return
     num_held = sum(other.held for other in self._actors.values())
     counts = self._records.counts
-    left = self._parts.max_num_actor_steps - counts.actor_steps - num_held
-    wanted = self._num_rows * self._parts.agent.sequence_length
+    left = self._experiment.max_num_actor_steps - counts.actor_steps - num_held
+    wanted = self._num_rows * self._experiment.agent.sequence_length
     # Whoever holds steps may give some back: only the last one gets the rest.
     if left <= 0 or (left < wanted and num_held):
       return
@@ -387,7 +388,7 @@ class Coordinator:
     self._ends |= runs.report_evaluation(
       outcome,
       self._eval_counts,
-      self._parts.observers,
+      self._experiment.observers,
       self._records,
       self.snapshot,
     )

@@ -37,8 +37,8 @@ class Learner:
       num_devices: number of devices over which it shards members or batches.
       make_learner: makes what updates the members; see `learning.Learner`.
     """
-    num_members = parts.population.num_members // num_learners
-    self._batch_size = parts.agent.batch_size
+    num_members = parts.experiment.population.num_members // num_learners
+    self._batch_size = parts.experiment.agent.batch_size
     self._is_restored = False
     self._rows: list[tuple[str, str | None, Mapping[str, Any]]] = []
     self._learner: learning.Learner = make_learner(
@@ -48,7 +48,7 @@ class Learner:
       self._make_logger,
     )
     self._logger = self._make_logger('learner', 'learner_steps')
-    self._max_skipped = parts.agent.max_skipped_updates
+    self._max_skipped = parts.experiment.agent.max_skipped_updates
     # That of a local run, if there is one learner.
     key, *_ = jax.random.split(parts.key, 3)
     if num_learners > 1:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -65,15 +66,16 @@ def run_experiment(
   check(parts, settings)
   directory = runs.open_run_directory(experiment, run_dir, resume)
   if sys.version_info[:2] == LAUNCHPAD_PYTHON:
-    from ftwax.runtime.distributed import program
-
-    return program.run_experiment(
+    # Not imported by name: that room is above this one, and for Python 3.10.
+    program = importlib.import_module('ftwax.acme.program')
+    result: runs.RunResult = program.run_experiment(
       experiment, parts, directory, eval_every, num_eval_episodes, settings
     )
+    return result
   start_engine = functools.partial(_start_ray, settings, directory)
   return run_with(
     start_engine,
-    experiment,
+    parts,
     directory,
     resume,
     period,
@@ -84,7 +86,7 @@ def run_experiment(
 
 def run_with(
   start_engine: Callable[[], engine_lib.Engine],
-  experiment: experiment_lib.ExperimentConfig,
+  parts: prepare.Prepared,
   directory: pathlib.Path,
   resume: bool = False,
   period: evaluation.Period | None = None,
@@ -96,7 +98,7 @@ def run_with(
 
   Args:
     start_engine: makes the engine.
-    experiment: an agent or a population, and its task.
+    parts: the parts of the experiment.
     directory: directory of the run.
     resume: whether to continue from the newest checkpoint.
     period: of evaluations; None for no evaluation.
@@ -118,12 +120,11 @@ def run_with(
     engine = start_engine()
     stack.callback(engine.close)
     num_episodes = num_eval_episodes if period else None
-    engine.start(make_nodes(experiment, own_settings, num_episodes))
+    engine.start(make_nodes(parts.experiment, own_settings, num_episodes))
     return coordinator_lib.Coordinator(
       engine,
       own_settings,
       period,
-      experiment.environment_timeout_s,
       parts,
       records,
       resume,
@@ -132,7 +133,7 @@ def run_with(
   # The coordinator evaluates itself, beside the training.
   return runs.execute(
     make_run,
-    prepare.prepare(experiment),
+    parts,
     directory,
     resume,
     None,
@@ -198,17 +199,18 @@ def check(parts: prepare.Prepared, settings: settings_lib.Settings) -> None:
     ValueError: if it keeps no checkpoints, learners cannot share members, or
       there are past selves.
   """
-  if parts.checkpointing is None:
+  if parts.experiment.checkpointing is None:
     raise ValueError(
       'checkpointing (None) must be set in a distributed run, which continues'
       ' from its checkpoints when a learner dies; leave it out.'
     )
-  if parts.population.num_past:
+  population = parts.experiment.population
+  if population.num_past:
     raise ValueError(
-      f'num_past ({parts.population.num_past}) must be 0 in a distributed run,'
+      f'num_past ({population.num_past}) must be 0 in a distributed run,'
       " whose actors get no past selves; choose runtime='local' or 'device'."
     )
-  num_members = parts.population.num_members
+  num_members = population.num_members
   num_learners = settings.num_learners
   if num_members % num_learners:
     raise ValueError(

@@ -363,18 +363,13 @@ def make_arrays(
 _ROW_AXES = types.Trajectory(2, 2, 2, 1, 2, 2)
 
 
-def columns(trajectories: types.Trajectory, rows: slice) -> types.Trajectory:
-  """Returns some rows of each member, without copying."""
+def take(
+  trajectories: types.Trajectory, rows: slice, offset: int = 0
+) -> types.Trajectory:
+  """Returns some rows of each member, or members if `offset` is -1."""
+  # Without copying.
   taken: types.Trajectory = map_rows(
-    lambda axis, leaf: leaf[(slice(None),) * axis + (rows,)], trajectories
-  )
-  return taken
-
-
-def members(trajectories: types.Trajectory, rows: slice) -> types.Trajectory:
-  """Returns the trajectories of some members, without copying."""
-  taken: types.Trajectory = map_rows(
-    lambda axis, leaf: leaf[(slice(None),) * (axis - 1) + (rows,)],
+    lambda axis, leaf: leaf[(slice(None),) * (axis + offset) + (rows,)],
     trajectories,
   )
   return taken
@@ -404,4 +399,4 @@ def batches(
   """Yields batches of `size` rows of each member, in their order."""
   num_rows = trajectories.timestep.step_type.shape[2]
   for start in range(0, num_rows - size + 1, size):
-    yield columns(trajectories, slice(start, start + size))
+    yield take(trajectories, slice(start, start + size))

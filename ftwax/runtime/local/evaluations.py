@@ -35,12 +35,14 @@ class Evaluator:
       num_episodes: minimum number of episodes of each member in an evaluation.
       entropy: seeds games and actors, together with the experiment's seed.
     """
-    self._name = parts.name
+    self._name = parts.experiment.name
     self._plan = plan = evaluation.make_plan(parts, num_episodes)
-    seeds = arena_lib.make_seeds((parts.seed, *entropy), plan.seating.num_games)
+    seeds = arena_lib.make_seeds(
+      (parts.experiment.seed, *entropy), plan.seating.num_games
+    )
     self._key = jax.random.PRNGKey(seeds[0])
     self._arena = arena_lib.Arena(
-      parts.make_evaluation_games(seeds, parts.name),
+      parts.make_evaluation_games(seeds, parts.experiment.name),
       plan.seating,
       list(plan.opponents.values()),
     )

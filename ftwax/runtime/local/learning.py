@@ -42,7 +42,7 @@ class Learner:
     Raises:
       ValueError: if devices cannot share members or batches evenly.
     """
-    agent = parts.agent
+    agent = parts.experiment.agent
     check_devices(mesh, num_members, agent.batch_size)
     self.replay: Any = ()
     self.num_queued = 0
@@ -163,9 +163,9 @@ class Learner:
       missing = self._batch_size - len(ages)
       num_rows = trajectories.timestep.step_type.shape[2]
       if num_rows > missing:
-        rest = acting.columns(trajectories, slice(missing, None))
+        rest = acting.take(trajectories, slice(missing, None))
         self._queue.appendleft((rest, num_updates))
-        trajectories = acting.columns(trajectories, slice(missing))
+        trajectories = acting.take(trajectories, slice(missing))
       parts.append(trajectories)
       ages += [num_updates] * min(num_rows, missing)
     self.num_queued -= self._batch_size

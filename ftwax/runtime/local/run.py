@@ -7,6 +7,7 @@ the same machine gives bitwise identical parameters.
 
 import contextlib
 import functools
+import importlib
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from ftwax import loopback, types
+from ftwax import types
 from ftwax.agents.actor_critic import faults, replays
 from ftwax.environments import environment_faults
 from ftwax.replay import replay_options
@@ -70,14 +71,20 @@ def prepare_run(
     ImportError: if the experiment selects Reverb, which is not installed.
     ValueError: if members and devices are inconsistent.
   """
-  kind = replays.choose(parts.replay, parts.replay_port)
-  if kind == replay_options.REVERB and not parts.expose:
-    loopback.check()
+  experiment = parts.experiment
+  kind = replays.choose(experiment.replay, experiment.replay_port)
+  if kind == replay_options.REVERB and not experiment.expose:
+    _import('loopback').check()
   mesh = sharding.make_mesh(devices)
   learning.check_devices(
-    mesh, parts.population.num_members, parts.agent.batch_size
+    mesh, experiment.population.num_members, experiment.agent.batch_size
   )
   return functools.partial(_Run, mesh)
+
+
+def _import(name: str) -> Any:
+  """Imports a module for Python 3.10 alone, of a room above this one."""
+  return importlib.import_module(f'ftwax.acme.{name}')
 
 
 class _Run:
@@ -95,14 +102,10 @@ class _Run:
   ):
     """Makes or restores members and games; `stack` closes the games."""
     self._parts = parts
+    self._experiment = parts.experiment
     self._records = records
     self._stack = stack
-    self._sizes = sizes_lib.Sizes(
-      parts.agent.sequence_length,
-      parts.seating.seats_per_member,
-      parts.agent.batch_size,
-      parts.population.num_members,
-    )
+    self._sizes = sizes_lib.make_sizes(parts)
     members_key, population_key, self._key = jax.random.split(parts.key, 3)
     self._learner = self._make_learner(mesh)
     members = self._learner.init(members_key)
@@ -122,7 +125,7 @@ class _Run:
     )
     # Made last, since their seeds depend on the progress of the run.
     self._actors = acting.Actors(
-      parts.policy, self._make_arena(), parts.observers
+      parts.policy, self._make_arena(), parts.experiment.observers
     )
     stack.callback(self._close_games)
     self._position: Position | None = None
@@ -147,7 +150,10 @@ class _Run:
     records = self._records
     if records.done:
       return
-    print(f'{self._parts.name}: compiling in the first steps...', flush=True)
+    print(
+      f'{self._experiment.name}: compiling in the first steps...',
+      flush=True,
+    )
     with records.training() as show:
       while not records.done:
         yield from self._iterate()
@@ -171,14 +177,14 @@ class _Run:
     num_updates = self._sizes.num_updates
     learner_steps = self._records.counts.learner_steps + num_updates
     self._rounds.record(episodes, learner_steps)
-    if self._actors.is_round_over(self._parts.steps_per_round):
+    if self._actors.is_round_over(self._experiment.steps_per_round):
       self._end_round()
     elif self._records.done:
       # The round goes on if the run is resumed.
       self._rounds.log(self._population, self._totals)
     self._capture()
     self._learner_logger.write({**metrics, 'learner_steps': learner_steps})
-    faults.check_skipped(skipped, self._parts.agent.max_skipped_updates)
+    faults.check_skipped(skipped, self._experiment.agent.max_skipped_updates)
 
   def _act(
     self,
@@ -206,7 +212,7 @@ class _Run:
           lambda *leaves: np.stack(leaves)[None], *played
         )
       except environment_faults.EnvironmentFault as fault:
-        if self._parts.on_environment_error == 'stop':
+        if self._experiment.on_environment_error == 'stop':
           raise
         self._limiter.count('environments', fault)
         logging.warning('Recreating environments after an error: %s', fault)
@@ -285,23 +291,26 @@ class _Run:
     self._totals = position.totals
 
   def _make_learner(self, mesh: jax.sharding.Mesh) -> learning.Learner:
-    parts, num_members = self._parts, self._parts.population.num_members
+    parts, num_members = (
+      self._parts,
+      self._experiment.population.num_members,
+    )
     make_logger = self._records.open_logger
-    if parts.replay != replay_options.REVERB:
+    if parts.experiment.replay != replay_options.REVERB:
       return learning.Learner(parts, num_members, mesh, make_logger)
-    from ftwax.runtime.local import on_reverb
-
-    learner = on_reverb.LocalLearner(parts, num_members, mesh, make_logger)
-    learner.open(parts, self._stack)
+    learner: learning.Learner = _import('local').LocalLearner(
+      parts, num_members, mesh, make_logger, self._stack
+    )
     return learner
 
   def _make_arena(self, *restarts: int) -> arena_lib.Arena:
     parts, steps = self._parts, self._records.counts.actor_steps
     seeds = arena_lib.make_seeds(
-      (parts.seed, _TRAINING, steps, *restarts), parts.seating.num_games
+      (parts.experiment.seed, _TRAINING, steps, *restarts),
+      parts.seating.num_games,
     )
     return arena_lib.Arena(
-      parts.make_games(seeds, parts.name),
+      parts.make_games(seeds, parts.experiment.name),
       parts.seating,
       list(parts.players.values()),
     )

@@ -1,0 +1,212 @@
+"""Folders of agents that can be shared, for example on hubs.
+
+The card of a folder, `README.md`, has the facts that others need.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ftwax import extras, types
+from ftwax.environments import games
+from ftwax.records import array_files, files, game_files, loggers, run_directory
+from ftwax.reporting import history
+
+CARD_FILE = 'README.md'
+FILM_FILE = 'game.gif'
+
+# Name of the file of arrays.
+_VARIABLES = 'variables'
+
+# Records that are copied from the directory of a run.
+_RECORDS = (
+  run_directory.CONFIG_FILE,
+  run_directory.VERSIONS_FILE,
+  run_directory.GAME_FILE,
+  history.LINEAGE_FILE,
+)
+
+
+def write_folder(
+  source: pathlib.Path,
+  directory: pathlib.Path,
+  members: Sequence[int],
+  variables: types.ActorVariables,
+  about: Mapping[str, Any] | None,
+) -> None:
+  """Writes agents with their records; see `loading.export`.
+
+  Args:
+    source: directory of the run, or another such folder.
+    directory: a new directory.
+    members: indices of the agents in the population.
+    variables: variables of the agents, leaves [len(members), ...].
+    about: see `loading.export`.
+  """
+  if about is None:
+    about = _read_about(source)
+  about = {'members': list(members), **about}
+  directory.mkdir(parents=True)
+  for name in _RECORDS:
+    if (source / name).exists():
+      _copy(source / name, directory / name)
+  films = sorted(
+    [*(source / 'videos').glob('*.gif'), *source.glob(FILM_FILE)],
+    key=lambda path: path.stat().st_mtime,
+  )
+  if films:
+    _copy(films[-1], directory / FILM_FILE)
+  array_files.write(directory, _VARIABLES, variables)
+  files.write_atomically(
+    directory / run_directory.ABOUT_FILE, json.dumps(about, indent=2) + '\n'
+  )
+  card = _make_card(
+    directory.name,
+    game_files.read(source),
+    about,
+    files.read_object(source / run_directory.VERSIONS_FILE),
+    FILM_FILE if films else None,
+  )
+  files.write_atomically(directory / CARD_FILE, card)
+
+
+def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
+  """Copies a record; a link could publish any file of its reader."""
+  with files.reading(source, 'what can be shared'):
+    files.write_synced(target, files.read_bytes(source))
+
+
+def read_variables(
+  directory: pathlib.Path, template: types.ActorVariables
+) -> types.ActorVariables:
+  """Reads the variables of the agents in a folder.
+
+  Args:
+    directory: directory of the folder.
+    template: variables of the same agents, leaves [num_members, ...].
+
+  Raises:
+    CheckpointError: if these are the variables of other agents.
+    ValueError: if the folder is damaged.
+  """
+  try:
+    variables, _ = array_files.read(directory, template)
+  except array_files.DamagedError as error:
+    raise ValueError(
+      f'{directory} must hold shared agents as they were saved, but {error};'
+      ' restore it from a copy.'
+    ) from None
+  return variables
+
+
+def push_folder(folder: pathlib.Path, repo_id: str, **options: Any) -> str:
+  """Uploads a folder to a model repository; see `LoadedAgent.push_to_hub`."""
+  with extras.required('huggingface_hub', 'hub'):
+    import huggingface_hub
+  api = huggingface_hub.HfApi(**options)
+  api.create_repo(repo_id, exist_ok=True)
+  return str(
+    api.upload_folder(
+      repo_id=repo_id,
+      folder_path=os.fspath(folder),
+      commit_message='Agents of ftwax',
+    )
+  )
+
+
+def _read_about(source: pathlib.Path) -> dict[str, Any]:
+  """Returns the information recorded about a run or a folder."""
+  if (source / run_directory.ABOUT_FILE).exists():
+    about = files.read_object(source / run_directory.ABOUT_FILE)
+    about.pop('members', None)
+    return about
+  about = {}
+  command = source / run_directory.COMMAND_FILE
+  if command.exists():
+    about['command'] = files.read(command).partition('\n')[0].partition(' ')[2]
+  config = files.read_object(source / run_directory.CONFIG_FILE)
+  if 'seed' in config:
+    about['seed'] = config['seed']
+  log = loggers.log_path(source, 'evaluation')
+  rows = loggers.read_jsonl(log) if log.exists() else []
+  if rows:
+    last = rows[-1]
+    about['steps'] = last.get('actor_steps')
+    about['episode_return'] = last.get('episode_return')
+    with files.reading(log, 'scores of evaluations'):
+      scores = {
+        name.removeprefix('scores/'): round(float(value), 3)
+        for name, value in last.items()
+        if name.startswith('scores/')
+      }
+    if scores:
+      about['scores'] = scores
+  return about
+
+
+def _make_card(
+  name: str,
+  spec: games.GameSpec,
+  about: Mapping[str, Any],
+  versions: Mapping[str, Any],
+  film: str | None,
+) -> str:
+  """Returns the card in Markdown, with the front matter that model hubs expect.
+
+  Args:
+    name: name of the folder.
+    spec: specs of the game in which the agents were trained.
+    about: `members`, and optional facts, e.g. `command`, `seed`, `scores`.
+    versions: versions of packages, and the commit.
+    film: name of a film in the folder; None for none.
+  """
+  members = about.get('members', [])
+  facts = {key: value for key, value in about.items() if key != 'members'}
+  parts = [
+    '---\nlibrary_name: ftwax\ntags:\n- reinforcement-learning\n- jax\n'
+    'pipeline_tag: reinforcement-learning\n---',
+    f'# {name}',
+    f'{len(members)} recurrent actor-critic agent'
+    f'{"s" if len(members) != 1 else ""} trained with ftwax.',
+  ]
+  if film is not None:
+    parts.append(f'![A game of the agents]({film})')
+  parts += [
+    'Load an agent, to act in an environment or to record a film:',
+    '```python\nimport ftwax\n\nagent = ftwax.load(folder, member=0)\n'
+    'action = agent.act(timestep)\n```',
+  ]
+  if facts:
+    parts += ['## Results', _table(facts)]
+  parts += ['## Environment', _table(_describe_game(spec))]
+  if versions:
+    parts += ['## Versions', _table(versions)]
+  return '\n\n'.join(parts) + '\n'
+
+
+def _describe_game(spec: games.GameSpec) -> dict[str, Any]:
+  environment = spec.environment
+  return {
+    'seats': spec.num_players,
+    'observations': environment.observations,
+    'actions': environment.actions,
+    'events': ', '.join(spec.event_names),
+  }
+
+
+def _table(values: Mapping[str, Any]) -> str:
+  rows = ['| | |', '| --- | --- |']
+  for name, value in values.items():
+    if isinstance(value, Mapping):
+      text = ', '.join(f'{key} {entry}' for key, entry in value.items())
+    else:
+      text = value if isinstance(value, str) else _plain(value)
+    cell = text.replace('|', '\\|').replace('\n', ' ')
+    rows.append(f'| {name.replace("_", " ")} | {cell} |')
+  return '\n'.join(rows)
+
+
+def _plain(value: Any) -> str:
+  return json.dumps(value) if isinstance(value, list) else str(value)
