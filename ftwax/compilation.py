@@ -7,8 +7,49 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.experimental
 
 _LEVEL = 'xla_backend_optimization_level'
+
+_GUARDS = tuple(
+  f'jax_transfer_guard{kind}'
+  for kind in ('', '_host_to_device', '_device_to_device', '_device_to_host')
+)
+
+
+@contextlib.contextmanager
+def usual_settings() -> Iterator[None]:
+  """Computes in 32 bits, with JAX's usual promotion and transfers.
+
+  Other settings of a user's program, such as `jax_enable_x64`, hold outside.
+  """
+  config: Any = jax.config
+  with contextlib.ExitStack() as stack:
+    if config.jax_enable_x64:
+      # In older versions it is an experiment.
+      owner: Any = jax if hasattr(jax, 'enable_x64') else jax.experimental
+      stack.enter_context(owner.enable_x64(False))
+    if config.jax_numpy_dtype_promotion != 'standard':
+      stack.enter_context(jax.numpy_dtype_promotion('standard'))
+    if any(getattr(config, name) for name in _GUARDS):
+      stack.enter_context(jax.transfer_guard('allow'))
+    yield
+
+
+def check_settings() -> None:
+  """Raises a ValueError for settings of JAX that nothing here works with."""
+  config: Any = jax.config
+  if config.jax_enable_x64:  # Not within `usual_settings`.
+    raise ValueError(
+      'jax_enable_x64 (True) must be False for make_train, which computes in 32'
+      ' bits; call it and its functions inside jax.enable_x64(False), or use'
+      ' ftwax.run.'
+    )
+  if config.jax_enable_custom_prng:
+    raise ValueError(
+      'jax_enable_custom_prng (True) must be False for keys that can be saved;'
+      ' leave it out: typed keys, as of jax.random.key, are taken all the same.'
+    )
 
 
 def jit(function: Callable[..., Any], **options: Any) -> jax.stages.Wrapped:

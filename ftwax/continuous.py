@@ -17,6 +17,9 @@ from ftwax import types
 
 _LOG_TWO_PI = math.log(2.0 * math.pi)
 
+# Larger bounds only say that there is none; half of them is no scale.
+_MAX_BOUND = 1e6
+
 
 class SimplexArray(dm_env.specs.BoundedArray):
   """Spec of a point on a simplex: non-negative numbers that sum to one.
@@ -200,7 +203,8 @@ def to_environment(
   """Maps a sampled vector into the bounds of `spec`.
 
   For entries bounded on both sides, [-1, 1] is scaled to the bounds and
-  clipped. Other entries are not scaled, only clipped to a one-sided bound.
+  clipped. Other entries are not scaled, only clipped to a one-sided bound. See
+  `is_bound` for what counts as a bound.
   Probabilities are always those of the sample before this mapping.
   """
   if isinstance(spec, SimplexArray) or not hasattr(spec, 'minimum'):
@@ -228,6 +232,12 @@ def from_environment(
   return (action - middle) / np.where(half == 0.0, 1.0, half)
 
 
+def is_bound(values: Any) -> types.NumpyArray:
+  """Returns where a minimum or maximum is a bound: at most 1e6 in size."""
+  bounds: types.NumpyArray = np.abs(np.float64(values)) <= _MAX_BOUND
+  return bounds
+
+
 def _scale(spec: Any, rank: int) -> list[types.NumpyArray]:
   """Returns midpoint, half-width, minimum and maximum of each entry.
 
@@ -240,7 +250,7 @@ def _scale(spec: Any, rank: int) -> list[types.NumpyArray]:
     np.broadcast_to(np.float64(x), spec.shape)
     for x in (spec.minimum, spec.maximum)
   )
-  bounded = np.isfinite(minimum) & np.isfinite(maximum)
+  bounded = is_bound(minimum) & is_bound(maximum)
   # With bounds of -1 and 1, the scaling below changes nothing.
   begin, end = np.where(bounded, (minimum, maximum), [[-1.0], [1.0]])
   # Halved first, since the difference of large bounds may overflow.

@@ -236,6 +236,8 @@ def _check_option(part: Part, field: Any) -> None:
   """Raises a ValueError if an option is out of its range."""
   name, value, default = field.name, getattr(part, field.name), field.default
   ranges = about(type(part), name)
+  if default is dataclasses.MISSING:  # A size, or made by a factory.
+    default = 1 if ranges else None
   if value is None and default is None:
     return
   choices = tuple(ranges.get('choices') or ())

@@ -40,6 +40,39 @@ def where_rows(
   )
 
 
+def where_rows_on_host(
+  mask: types.NumpyArray, on_true: Any, on_false: Any
+) -> Any:
+  """Returns what `where_rows` does, as new arrays of NumPy."""
+
+  def select(new: Any, old: Any) -> types.NumpyArray:
+    new, old = np.asarray(new), np.asarray(old)
+    return np.where(align(mask, old), new, old)
+
+  return jax.tree.map(select, on_true, on_false)
+
+
+def raw_key(key: Any) -> types.Key:
+  """Returns a key, typed or not, as numbers, uint32 [..., n].
+
+  Args:
+    key: from `jax.random.key` or `jax.random.PRNGKey`, or several of them.
+  """
+  dtype = getattr(key, 'dtype', np.uint32)
+  if not jnp.issubdtype(dtype, jax.dtypes.prng_key):
+    return key
+  if dtype == jax.random.key(0).dtype:
+    return jax.random.key_data(key)
+
+  def convert(one: Any) -> types.Key:
+    # Of another implementation, whose numbers do not fit.
+    return jax.random.PRNGKey(jax.random.bits(one, (), jnp.uint32) >> 1)
+
+  for _ in key.shape:
+    convert = jax.vmap(convert)
+  return convert(key)
+
+
 def zeros_like_spec(
   spec: types.SpecTree, prefix: tuple[int, ...]
 ) -> types.ArrayTree:

@@ -52,6 +52,10 @@ FIRST = int(dm_env.StepType.FIRST)
 MID = int(dm_env.StepType.MID)
 LAST = int(dm_env.StepType.LAST)
 
+# Step type of a seat without a decision, which is out of its game or waits; see
+# `ftwax.environments.absences`.
+ABSENT = 3
+
 # Previous action at the first step of an episode; its one-hot code is zero.
 NO_ACTION = -1
 
@@ -82,12 +86,14 @@ class EnvironmentSpec(NamedTuple):
     rewards: spec of the reward: a scalar, or a vector [num_events] of the
       events of a step, which an agent's internal rewards weight.
     discounts: spec of the discount.
+    absences: whether a row may be `ABSENT`.
   """
 
   observations: SpecTree
   actions: SpecTree
   rewards: SpecTree
   discounts: SpecTree
+  absences: bool = False
 
 
 def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:
@@ -97,6 +103,7 @@ def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:
     actions=environment.action_spec(),
     rewards=environment.reward_spec(),
     discounts=environment.discount_spec(),
+    absences=getattr(environment, 'absences', False),
   )
 
 
@@ -217,6 +224,10 @@ class Trajectory(NamedTuple):
   `FIRST` one, and no action leads from one to the other. The last timestep of a
   trajectory is the first of the next one.
 
+  Timesteps without a decision (`ABSENT`) are left out: those after them move
+  up, and the end is filled with `LAST`, which no loss sees; see
+  `replay.trajectories.compact`.
+
   Attributes:
     timestep: leaves [T + 1, ...]; at `FIRST`, reward is 0 and discount is 1.
       The reward is a scalar or a vector of events [T + 1, num_events].
@@ -246,15 +257,10 @@ class ReplayBatch(NamedTuple):
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...].
     is_live: bool [], false while the replay is empty and this is all zeros.
-    weights: float32 [B], importance weights that correct fully; None if
-      sampling is uniform.
-    slots: leaves [B], slots for setting priorities; None without priorities.
   """
 
   trajectory: Trajectory
   is_live: ArrayTree
-  weights: ArrayTree | None = None
-  slots: ArrayTree | None = None
 
 
 class RewardPredictionBatch(NamedTuple):
@@ -387,7 +393,8 @@ class ActorInit(Protocol):
 class SelectAction(Protocol):
   """Selects actions in `B` environments, given their timesteps [B, ...].
 
-  Rows whose timestep is `FIRST` start from the zero state.
+  Rows whose timestep is `FIRST` start from the zero state. Those whose timestep
+  is `ABSENT` keep their state, and their action is ignored.
   """
 
   def __call__(

@@ -127,10 +127,9 @@ def cartpole(seed: int, num_members: int) -> _Experiment:
       num_members=num_members,
       burn_in_games=20,
       num_returns=10,
-      truncation_fraction=0.25,
-      perturb_probability=1.0,
     ),
-    select=selection.truncation,
+    select=selection.Truncation(0.25),
+    explore=evolution.Perturb(1.0),
   )
 
 
@@ -175,7 +174,8 @@ def apart(experiment: _Experiment) -> _Experiment:
 
 def confident(experiment: _Experiment) -> _Experiment:
   """Copies need evidence, from ratings that have little noise."""
-  return _with_population(experiment, copy_confidence=0.95, k_factor=1.0)
+  select = experiment.select.replace(confidence=0.95)
+  return _with_population(experiment, k_factor=1.0).replace(select=select)
 
 
 def quiet(experiment: _Experiment) -> _Experiment:
@@ -197,7 +197,7 @@ def late(experiment: _Experiment) -> _Experiment:
 
 def frequencies(experiment: _Experiment) -> _Experiment:
   """Two subpopulations, one of which copies four times as rarely."""
-  return experiment.replace(select=selection.multiple_frequencies)
+  return experiment.replace(select=selection.MultipleFrequencies())
 
 
 # `frequencies` needs eight members, so not for `flag`.
@@ -420,7 +420,10 @@ _TEAMS = (0, 0, 1, 1)
 
 
 def _simulate(
-  config: ftwax.PopulationConfig, strengths: Any, key: Any
+  config: ftwax.PopulationConfig,
+  select: selection.SelectionRule,
+  strengths: Any,
+  key: Any,
 ) -> tuple[Any, Any, Any]:
   """Returns copies, founders left, and the rounds before all are the best."""
   num_members = config.num_members
@@ -445,7 +448,7 @@ def _simulate(
       _TEAMS,
       config,
     )
-    parent = selection.win_probability(keys[2], population, config).parent
+    parent = select(keys[2], population, config).parent
     has_copied = parent != jnp.arange(num_members)
     population = evolution.copy_rows(
       population, parent, jnp.zeros_like(has_copied)
@@ -478,9 +481,9 @@ def print_noise() -> None:
         num_members,
         burn_in_games=burn_in_games,
         k_factor=k_factor,
-        copy_confidence=confidence,
       )
-      run = jax.vmap(functools.partial(_simulate, config), (None, 0))
+      select = selection.WinProbability(confidence=confidence)
+      run = jax.vmap(functools.partial(_simulate, config, select), (None, 0))
       run = jax.jit(jax.vmap(run, (0, None)))
       # Of equal members first, then of one that is better.
       copies, founders, rounds = map(np.asarray, run(strengths, keys))

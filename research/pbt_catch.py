@@ -24,7 +24,7 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import optimization
 from ftwax.cli import flags, launch
 from ftwax.environments import catch
-from ftwax.population import population_config, selection
+from ftwax.population import evolution, population_config, selection
 from ftwax.reporting import history
 from ftwax.runtime import run_records
 
@@ -76,10 +76,9 @@ def make_experiment(
       exploits=exploits,
       burn_in_games=2 * _NUM_RETURNS,
       num_returns=_NUM_RETURNS,
-      truncation_fraction=0.25,
-      perturb_probability=1.0,
     ),
-    select=selection.truncation,
+    select=selection.Truncation(0.25),
+    explore=evolution.Perturb(1.0),
   )
 
 

@@ -55,12 +55,11 @@ PRIORS = evolution.Traits(
   Surrogate(*[hyperparameters.Uniform(0.0, 1.0)] * 2),
   hyperparameters.Constant(1.0),
 )
+RESAMPLE = evolution.Resample(1.0)
 CONFIG = config_lib.PopulationConfig(
   num_members=2,
   num_returns=1,
   burn_in_games=4,
-  truncation_fraction=0.5,
-  resample_probability=1.0,
 )
 
 
@@ -115,7 +114,7 @@ def step(
     jnp.ones((2, 1), bool),
   )
   population, generation = evolution.evolve(
-    key, population, PRIORS, config, selection.truncation, explore
+    key, population, PRIORS, config, selection.Truncation(0.5), explore
   )
   return population, (population.members.params, generation)
 
@@ -124,7 +123,7 @@ def run(
   config: config_lib.PopulationConfig,
   key: types.Key,
   num_steps: int,
-  explore: evolution.ExploreRule = evolution.resample,
+  explore: evolution.ExploreRule = RESAMPLE,
 ) -> Any:
   """Runs all steps.
 
@@ -152,7 +151,7 @@ def write_lineage(
   rows = [lineage.birth_row(population)]
   for number in range(num_steps):
     one = jax.tree.map(lambda leaf, n=number: leaf[n], generations)
-    rows += lineage.rows(one, selection.truncation.__name__)
+    rows += lineage.rows(one, selection.Truncation.name)
   path.unlink(missing_ok=True)
   files.append_rows(path, rows)
   return len(rows) - 1

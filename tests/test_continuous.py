@@ -163,3 +163,13 @@ def test_simplex_spec_is_like_any_other():
     spec.validate(np.float32([0.0, 0.0, 0.5]))
   with pytest.raises(ValueError, match=r'num_shares \(1\) must be at least 2'):
     continuous.SimplexArray(1)
+
+
+def test_bounds_of_a_dtype_are_no_scale():
+  largest = np.finfo(np.float32).max
+  spec = dm_env.specs.BoundedArray((1,), np.float32, -largest, largest)
+  sample = jnp.array([[0.5], [-3.0]])
+  np.testing.assert_array_equal(continuous.to_environment(spec, sample), sample)
+  np.testing.assert_array_equal(
+    continuous.from_environment(spec, sample), sample
+  )

@@ -60,8 +60,11 @@ def _get(thing: Any, part: str) -> Any:
   defaults = getattr(thing, '_field_defaults', {})  # Of a NamedTuple.
   if part in defaults:
     return defaults[part]
-  if hasattr(thing, part):
-    return getattr(thing, part)
+  try:
+    if hasattr(thing, part):
+      return getattr(thing, part)
+  except ImportError:  # A room of Python 3.10.
+    return _ABSENT
   if isinstance(thing, types.ModuleType) and hasattr(thing, '__path__'):
     return _import(f'{thing.__name__}.{part}')
   # Fields without a default are no attributes.
@@ -153,3 +156,16 @@ def test_links_between_documents_lead_somewhere():
     )
     for link in links:
       assert (document.parent / link).exists(), f'{document.name}: {link}'
+
+
+def test_programs_in_documents_exist():
+  pattern = re.compile(
+    r'\b(?:benchmarks|docs|experiments|ftwax|research|tests)/[\w/]+\.(?:py|js)\b'
+  )
+  named = {
+    (document.name, program)
+    for document in DOCUMENTS
+    for program in pattern.findall(document.read_text('utf-8'))
+  }
+  assert len(named) > 50
+  assert not [each for each in named if not (ROOT / each[1]).exists()]

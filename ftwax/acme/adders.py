@@ -4,11 +4,13 @@ An item is a whole trajectory of one environment. The timesteps of `E`
 environments are collected in arrays [T + 1, E, ...]. When these are full, they
 hold one trajectory of each environment, and the last timestep becomes the first
 of the next trajectory. Ends of episodes are rows like any other, so nothing is
-padded or discarded.
+padded or discarded. Where a seat is absent at the end, its last timestep that
+was not `ABSENT` takes that place.
 """
 
 import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import dm_env
@@ -17,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import reverb
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.acme import columns as columns_lib
 from ftwax.acme import servers, tables
 from ftwax.replay import replay_options, trajectories
@@ -65,6 +67,10 @@ class TrajectoryAdder:
     self._template = template._replace(recurrent_state=())
     self._make_rows()
     self._recurrent_state: types.RecurrentState = None
+    self._is_absent = np.zeros(num_environments, bool)
+    # Before the last timestep, and before the last one that was not absent.
+    self._previous_state: types.RecurrentState = None
+    self._anchor_state: types.RecurrentState = None
     self._variables_steps: int | None = None
     self._internal_rewards: npt.NDArray[Any] | None = None
     self._sequence_length = len(template.timestep.reward) - 1
@@ -100,13 +106,16 @@ class TrajectoryAdder:
       seed: int32 [E], of the policy's noise at the timestep, if any.
     """
     row = (timestep, previous_action, seed)
+    self._note_absences(timestep.step_type, recurrent_state)
     if self._length == 0:
       self._begin(row, recurrent_state)
       return
     self._append(row)
     if self._length == self._sequence_length + 1:
+      anchors = self._find_anchors()
       self.insert(self._complete())
       self._begin(row, recurrent_state)
+      self._begin_with(anchors)
 
   def add_choice(
     self,
@@ -126,7 +135,12 @@ class TrajectoryAdder:
     if self._variables_steps is None:
       self._variables_steps = variables_steps
       self._internal_rewards = internal_rewards
-    _set_row(self._logits_rows, self._length - 1, logits)
+    present = ~self._is_absent
+    if present.all():
+      _set_row(self._logits_rows, self._length - 1, logits)
+      return
+    for rows, leaf in _pairs(self._logits_rows, logits):
+      rows[self._length - 1, present] = np.asarray(leaf)[present]
 
   def reset(self) -> None:
     """Discards the current, incomplete trajectory."""
@@ -182,6 +196,45 @@ class TrajectoryAdder:
     self._length = 0
     self._append(row)
 
+  def _note_absences(
+    self, step_type: npt.NDArray[Any], recurrent_state: types.RecurrentState
+  ) -> None:
+    """Keeps the state of seats that were there and are not any more."""
+    is_absent = np.asarray(step_type) == types.ABSENT
+    has_left = is_absent & ~self._is_absent
+    if has_left.any():
+      before = self._previous_state
+      before = recurrent_state if before is None else before
+      kept = self._anchor_state
+      self._anchor_state = trees.where_rows_on_host(
+        has_left, before, before if kept is None else kept
+      )
+    self._is_absent, self._previous_state = is_absent, recurrent_state
+
+  def _find_anchors(self) -> list[npt.NDArray[Any]]:
+    """Returns the last rows that were not absent, [E, ...], if any is now."""
+    if not self._is_absent.any():
+      return []
+    present = self._rows.timestep.step_type != types.ABSENT
+    places = np.arange(len(present))[:, None] * present
+    last, columns = places.max(axis=0), np.arange(self._num_environments)
+    return [
+      rows[np.minimum(last, len(rows) - 1), columns]
+      for rows in (*self._timestep_rows, *self._logits_rows)
+    ]
+
+  def _begin_with(self, anchors: list[npt.NDArray[Any]]) -> None:
+    """Replaces the first row where it is absent."""
+    if anchors:
+      here = self._is_absent
+      for rows, leaf in _pairs(
+        [*self._timestep_rows, *self._logits_rows], anchors
+      ):
+        rows[0, here] = leaf[here]
+      self._recurrent_state = trees.where_rows_on_host(
+        here, self._anchor_state, self._recurrent_state
+      )
+
   def _append(self, row: types.ArrayTree) -> None:
     _set_row(self._timestep_rows, self._length, row)
     if self._length < self._sequence_length:
@@ -191,21 +244,23 @@ class TrajectoryAdder:
 
   def _complete(self) -> trajectories.Record:
     """Returns the complete trajectories and allocates new ones."""
+    trajectory = self._rows._replace(recurrent_state=self._recurrent_state)
+    if (trajectory.timestep.step_type == types.ABSENT).any():
+      trajectory = trajectories.compact(trajectory)
     record = trajectories.Record(
-      self._rows._replace(recurrent_state=self._recurrent_state),
-      self._classify(),
+      trajectory,
+      self._classify(trajectory.timestep),
       np.full(self._num_environments, self._variables_steps or 0, np.int64),
       np.full(self._num_environments, time.time(), np.float64),
     )
     self._make_rows()
     return record
 
-  def _classify(self) -> npt.NDArray[Any]:
+  def _classify(self, timestep: dm_env.TimeStep) -> npt.NDArray[Any]:
     """Returns the class of each timestep, int8 [T, E]."""
     if not self._options.reward_prediction_capacity:
       shape = (self._sequence_length, self._num_environments)
       return np.zeros(shape, np.int8)
-    timestep = self._rows.timestep
     reward = timestep.reward.reshape(*timestep.step_type.shape, -1)
     if self._internal_rewards is not None:
       reward = reward * self._internal_rewards
@@ -272,5 +327,11 @@ def _set_row(
   to: list[npt.NDArray[Any]], row: int, values: types.ArrayTree
 ) -> None:
   """Writes `values` [E, ...] to index `row` of the leaves `to` [T + 1, ...]."""
-  for rows, leaf in zip(to, jax.tree.leaves(values), strict=True):
+  for rows, leaf in _pairs(to, values):
     rows[row] = np.asarray(leaf)
+
+
+def _pairs(
+  rows: list[npt.NDArray[Any]], values: types.ArrayTree
+) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+  return zip(rows, jax.tree.leaves(values), strict=True)

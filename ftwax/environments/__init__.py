@@ -5,6 +5,7 @@ only when they are imported themselves.
 """
 
 from ftwax.environments import (
+  absences,
   bandits,
   capture_the_flag,
   catch,
@@ -25,6 +26,7 @@ __all__ = (
   'FunctionalEnvironment',
   'FunctionalGame',
   'GameEnvironment',
+  'absences',
   'adapting',
   'atari',
   'atari_vector',

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import dm_env
+import jax
+import numpy as np
 
 from ftwax import extras, types
 from ftwax.environments import functional
@@ -24,7 +26,54 @@ Environment = (
 )
 
 
+class _Copying(dm_env.Environment):
+  """Copies observations, whose arrays some environments use again."""
+
+  def __init__(self, environment: dm_env.Environment):
+    self._environment = environment
+    for name in ('observation', 'action', 'reward', 'discount'):
+      setattr(self, f'{name}_spec', getattr(environment, f'{name}_spec'))
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._environment, name)
+
+  def reset(self) -> dm_env.TimeStep:
+    return self._copy(self._environment.reset())
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    return self._copy(self._environment.step(action))
+
+  def close(self) -> None:
+    self._environment.close()
+
+  def observation_spec(self) -> types.SpecTree: ...
+
+  def action_spec(self) -> types.SpecTree: ...
+
+  def _copy(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    observation = jax.tree.map(np.array, timestep.observation)
+    return timestep._replace(observation=observation)
+
+
 def adapt(environment: Any, seed: int, **options: Any) -> Any:
+  """Wraps an environment so that its observations are the caller's own.
+
+  Args:
+    environment: a Gymnasium environment or its name, a dm_env environment, or
+      anything else, which is returned unchanged.
+    seed: seed of a Gymnasium environment.
+    **options: options of `gymnasium.make`, if a name is given.
+
+  Raises:
+    ValueError: if there is no environment of that name.
+  """
+  adapted = wrap(environment, seed, **options)
+  if isinstance(environment, dm_env.Environment):
+    return _Copying(adapted)
+  return adapted
+
+
+def wrap(environment: Any, seed: int, **options: Any) -> Any:
   """Wraps a Gymnasium environment; returns other environments unchanged.
 
   Args:
@@ -94,7 +143,7 @@ def make_factory(environment: Environment) -> Callable[..., Any]:
     TypeError: if a class or function needs other arguments than a seed.
   """
   if isinstance(environment, str):
-    return functools.partial(adapt, environment)
+    return functools.partial(wrap, environment)
   if isinstance(environment, _IN_JAX):
     return functools.partial(_get, environment)
   try:
@@ -187,12 +236,9 @@ def _remedy(environment: Any) -> str:
       'pass vector.VectorFactory of a function that makes a'
       ' gymnasium_adapter.GymnasiumVectorEnvironment'
     )
-  if hasattr(environment, 'agent_iter'):
-    return (
-      'convert it by pettingzoo.utils.conversions.aec_to_parallel, then wrap it'
-      ' in a pettingzoo_adapter.PettingZooGame'
-    )
-  if hasattr(environment, 'possible_agents'):
+  if hasattr(environment, 'possible_agents') or hasattr(
+    environment, 'agent_iter'
+  ):
     return (
       'pass a function of a seed that wraps it in a'
       ' pettingzoo_adapter.PettingZooGame'
@@ -238,15 +284,15 @@ def _copies(environment: Any) -> Callable[[int], Any]:
 
 
 def _copy(environment: Any, seed: int) -> Any:
-  return adapt(copy.deepcopy(environment), seed)
+  return wrap(copy.deepcopy(environment), seed)
 
 
 def _make_seeded(environment: Any, seed: int) -> Any:
-  return adapt(environment(seed=seed), seed)
+  return wrap(environment(seed=seed), seed)
 
 
 def _make_without_seed(make: Any, seed: int) -> Any:
-  return adapt(make(), seed)
+  return wrap(make(), seed)
 
 
 def _get(environment: Any, seed: int) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import dm_env
 import jax
+import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
@@ -116,9 +117,8 @@ def _draw(
         part.dtype
       )
     if not isinstance(part, specs.DiscreteArray):
-      low = np.maximum(getattr(part, 'minimum', -1.0), -1.0)
-      high = np.minimum(getattr(part, 'maximum', 1.0), 1.0)
-      return rng.uniform(low, high, shape).astype(part.dtype)
+      sample = rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+      return np.asarray(continuous.to_environment(part, jnp.asarray(sample)))
     if mask is None:
       return rng.integers(part.num_values, size=shape, dtype=np.int32)
     scores = rng.random(mask.shape) * (np.asarray(mask) > 0)
@@ -135,7 +135,8 @@ def _describe(played: _Played) -> dict[str, str]:
   spec, timesteps = played.spec, played.timesteps
   facts = {
     f'observation{path}': (
-      f'{leaf.dtype} {leaf.shape}, {_range(values)}, {encodings.choose(leaf)}'
+      f'{leaf.dtype} {leaf.shape}, {_range(values)}, taken for'
+      f' {encodings.describe(leaf)}'
     )
     for path, leaf, values in _observations(played)
   }
@@ -174,7 +175,7 @@ def _advise(played: _Played) -> Iterator[str]:
         yield (
           f'{name} is an image by its shape, divided by 255, and'
           f' {_range(values)}: if these are codes, not pixels, give its space'
-          " their largest value as high, or set entry_encodings to 'embedding'"
+          " their largest value as high, or set Torso.encodings to 'embedding'"
           ' in the config of the agent.'
         )
     elif np.abs(values).max() > _LARGE_OBSERVATION and not isinstance(
@@ -186,6 +187,18 @@ def _advise(played: _Played) -> Iterator[str]:
       )
     if np.ptp(values) == 0:
       yield f'{name} never changes: show the agent what its actions depend on.'
+  parts = jax.tree.leaves_with_path(played.spec.environment.actions)
+  for part, leaf in parts:
+    low, high = (
+      continuous.is_bound(getattr(leaf, bound, np.inf))
+      for bound in ('minimum', 'maximum')
+    )
+    if np.any(low != high):
+      yield (
+        f'action{jax.tree_util.keystr(part)} has a bound on one side only: it'
+        ' is cut off there, and is otherwise of the size of 1; give both'
+        ' bounds to scale it.'
+      )
   rewards = played.timesteps.reward
   if not rewards.any():
     yield 'Random actions get no reward: make sure that some are within reach.'

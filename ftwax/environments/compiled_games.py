@@ -160,7 +160,7 @@ def check_shapes(
   axes: tuple[int, ...] = ()
   if isinstance(made, functional.FunctionalGame):
     axes = (len(made.teams),)
-  key = jax.ShapeDtypeStruct((2,), np.uint32)
+  key = jax.random.PRNGKey(0)
   state, timestep = _trace('reset', made.reset, key)
 
   def expect(leaf: Any, dtype: Any = None) -> jax.ShapeDtypeStruct:

@@ -18,7 +18,17 @@ _INSTALLED = tuple(
   for name in ('stdlib', 'purelib', 'platlib')
 )
 
+# Packages that this library's lines call on what an environment returns.
+_ARRAYS = tuple(
+  os.path.join(directory, package, '')
+  for directory in _INSTALLED
+  for package in ('numpy', 'jax', 'jaxlib')
+)
+
 _FRAMES_TOLD = 3
+
+# The call of what makes an environment.
+MAKE = 'environment'
 
 # Steps of an episode after which it may have no end.
 _LONG = 10_000
@@ -32,29 +42,21 @@ class EnvironmentFault(RuntimeError):  # noqa: N818 Caused by the user.
 def fail(name: str, call: str, error: BaseException) -> NoReturn:
   """Raises an error of an environment as an EnvironmentFault.
 
-  Also accepts `SystemExit`, which would otherwise end the run silently.
+  Also accepts `SystemExit`, which would otherwise end the run silently. Errors
+  that this library raises on purpose or when an environment is made, such as
+  those of its adapters, are reraised unchanged: they explain the remedy.
 
   Args:
     name: name of the environment.
-    call: the method that was called, e.g. `step`.
-    error: the error that it raised; reraised unchanged if it is already an
-      EnvironmentFault.
-  """
-  if isinstance(error, EnvironmentFault):
-    raise error
-  raise EnvironmentFault(describe(name, call, error)) from error
-
-
-def fail_to_make(name: str, error: BaseException) -> NoReturn:
-  """Raises an error of an environment factory.
-
-  Errors of this library, such as those of its adapters, are reraised unchanged,
-  since their messages already explain the remedy.
+    call: the method that was called, e.g. `step`, or `MAKE`.
+    error: the error that it raised.
   """
   frames = traceback.extract_tb(error.__traceback__)
-  if isinstance(error, Exception) and _is_below(frames[-1], (_OWN,)):
+  is_own = _is_below(frames[-1], (_OWN,))
+  is_meant = call == MAKE or (frames[-1].line or '').startswith('raise ')
+  if isinstance(error, EnvironmentFault) or (is_own and is_meant):
     raise error
-  fail(name, 'environment', error)
+  raise EnvironmentFault(describe(name, call, error)) from error
 
 
 def describe(name: str, call: str, error: BaseException) -> str:
@@ -76,14 +78,21 @@ def describe(name: str, call: str, error: BaseException) -> str:
       for match in matches
       if match
     ]
-  frames = _user_frames(frames)
+  told, remedy = _user_frames(frames), 'fix the environment'
+  if _is_adapter(frames):
+    told = [frame for frame in frames if _is_below(frame, (_OWN,))][-1:]
+    remedy = (
+      'the adapter could not take what the environment returned: compare it'
+      ' with the spaces and the interface of the environment, and report this'
+      ' as a fault of ftwax if they agree'
+    )
   places = ', from '.join(
-    f'{frame.filename}:{frame.lineno} in {frame.name}' for frame in frames
+    f'{frame.filename}:{frame.lineno} in {frame.name}' for frame in told
   )
   return (
     f'environment {name!r} raised'
     f' {type(error).__name__}{f" ({text})" if text else ""} in {call}, at'
-    f' {places}; fix the environment.'
+    f' {places}; {remedy}.'
   )
 
 
@@ -101,6 +110,14 @@ def _warn_of_endless(name: str) -> None:
     name,
     f'{_LONG:,}',
   )
+
+
+def _is_adapter(frames: Sequence[traceback.FrameSummary]) -> bool:
+  """Returns whether an error is of this library's line, or of arrays there."""
+  for frame in reversed(frames):
+    if not _is_below(frame, _ARRAYS):
+      return _is_below(frame, (_OWN,))
+  return False
 
 
 def _user_frames(

@@ -12,7 +12,8 @@ Timesteps are `dm_env.TimeStep`s of arrays under the conventions of
 in `LAST` with discount 1.
 
 A game has `P` players: all leaves of its timesteps and actions get a leading
-axis [P], and the step type is the same for all of them.
+axis [P]. The step type is the same for all of them, unless `spec.absences` is
+set: then each seat begins, ends and waits for itself; see `absences`.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 from dm_env import specs
 
 from ftwax import trees, types
-from ftwax.environments import game_pages, games
+from ftwax.environments import absences, game_pages, games
 
 # A pytree of arrays that only the environment reads.
 State = Any
@@ -114,11 +115,13 @@ class VectorState(NamedTuple):
     state: states of the environments, leaves [B, ...].
     is_last: bool [B], whether the last timestep was `LAST`.
     key: uint32 [B, 2], each environment's random key for its next episodes.
+    owed: what seats are owed, if they may be absent; see `absences`.
   """
 
   state: State
   is_last: types.Array
   key: types.Key
+  owed: Any = ()
 
 
 def restart(
@@ -199,6 +202,7 @@ def vectorize(
     )
 
   def reset(key: types.Key) -> Any:
+    key = trees.raw_key(key)
     if key.ndim == 1:
       key = jax.random.split(key, num_environments)
     return _start(environment, key)
@@ -206,7 +210,10 @@ def vectorize(
   def step(vector_state: VectorState, action: types.ArrayTree) -> Any:
     # Rows after `LAST` are stepped as well; the result is replaced below.
     state, timestep = jax.vmap(environment.step)(vector_state.state, action)
-    stepped = VectorState(state, _is_last(timestep), vector_state.key), timestep
+    is_last, owed = _is_last(environment, timestep), vector_state.owed
+    if environment.spec.absences:
+      timestep, owed = absences.pay(owed, timestep)
+    stepped = VectorState(state, is_last, vector_state.key, owed), timestep
 
     def with_new_episodes() -> Any:
       started = _start(environment, vector_state.key)
@@ -232,13 +239,20 @@ def _start(
   split = jax.vmap(jax.random.split)(keys)
   next_keys, reset_keys = split[:, 0], split[:, 1]
   state, timestep = jax.vmap(environment.reset)(reset_keys)
-  return VectorState(state, _is_last(timestep), next_keys), timestep
+  owed: Any = absences.start(timestep) if environment.spec.absences else ()
+  is_last = _is_last(environment, timestep)
+  return VectorState(state, is_last, next_keys, owed), timestep
 
 
-def _is_last(timestep: dm_env.TimeStep) -> types.Array:
-  """Returns bool [B]; the step type is [B], or [B, P] with equal columns."""
-  num_rows = timestep.step_type.shape[0]
-  return timestep.step_type.reshape(num_rows, -1)[:, 0] == types.LAST
+def _is_last(
+  environment: FunctionalEnvironment | FunctionalGame, timestep: dm_env.TimeStep
+) -> types.Array:
+  """Returns whether games are over, bool [B]."""
+  step_type = timestep.step_type.reshape(timestep.step_type.shape[0], -1)
+  if environment.spec.absences:
+    return absences.is_over(step_type)
+  # The columns are equal.
+  return step_type[:, 0] == types.LAST
 
 
 def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
@@ -274,7 +288,9 @@ def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
 def cast_like(tree: types.ArrayTree, like: types.ArrayTree) -> types.ArrayTree:
   """Casts leaves to the dtypes of `like`, as loops over steps require."""
   return jax.tree.map(
-    lambda leaf, other: jnp.asarray(leaf, other.dtype), tree, like
+    lambda leaf, other: jnp.asarray(trees.raw_key(leaf), other.dtype),
+    tree,
+    like,
   )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import (
+  absences,
   adapting,
   compiled_games,
   environment_faults,
@@ -137,7 +138,13 @@ class TeamGames(vector.VectorEnvironment):
     """Takes ownership of the games; see `vector.VectorEnvironment`."""
     games.check_game(games.spec_of(made[0]))
     self._name = name
+    self._owed: absences.Owed | None = None
     super().__init__(made, name, first)
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts all games."""
+    self._owed = None
+    return super().reset()
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
@@ -163,7 +170,14 @@ class TeamGames(vector.VectorEnvironment):
       environment_faults.fail(
         self._name, 'stacking timesteps of different structures', error
       )
-    return self._checker.check(stacked)
+    self._checker.check(stacked)
+    if not self._spec.absences:
+      return stacked
+    if self._owed is None:
+      self._owed = absences.start(stacked)
+      return stacked
+    paid, self._owed = absences.pay(self._owed, stacked)
+    return paid
 
 
 def make_games(
@@ -192,13 +206,13 @@ def make_games(
   make = functools.partial(_make, environment_factory, name)
   if isinstance(environment_factory, vector.VectorFactory):
     return VectorGames(make(seeds[0], len(seeds)), name, first)
-  made: Any = adapting.adapt(make(seeds[0]), seeds[0])
+  made: Any = adapting.wrap(make(seeds[0]), seeds[0])
   if isinstance(made, functional.FunctionalEnvironment):
     compiled_games.check_shapes(made)  # Names shapes without seats.
     made = functional.as_game(made)
   if isinstance(made, functional.FunctionalGame):
     return compiled_games.CompiledGames(made, len(seeds), seeds[0], name)
-  others = [adapting.adapt(make(seed), seed) for seed in seeds[1:]]
+  others = [adapting.wrap(make(seed), seed) for seed in seeds[1:]]
   all_made = [made, *others]
   if hasattr(made, 'outcome'):
     return TeamGames(all_made, name, first)
@@ -212,7 +226,7 @@ def _make(
   try:
     return environment_factory(*args)
   except (Exception, SystemExit) as error:
-    environment_faults.fail_to_make(name, error)
+    environment_faults.fail(name, environment_faults.MAKE, error)
 
 
 def read_spec(

@@ -5,8 +5,9 @@ cooperates; two teams or more of any size; or each player for itself. Players
 may have roles, such as predator and prey, which observations tell, since a
 member of a population plays all of them. Timesteps and actions are
 stacked into leaves [P, ...]. The step type is the same for all players, so a
-game ends for all of them at once. A player who is out earlier gets rewards of 0
-and a discount of 0.
+game ends for all of them at once, unless the game has the attribute
+`absences = True`. Then each seat begins, ends and waits for itself; see
+`ftwax.environments.absences`.
 """
 
 from collections.abc import Sequence

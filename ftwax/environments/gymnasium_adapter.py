@@ -5,23 +5,24 @@ its value is bootstrapped; an episode that is both counts as terminated.
 
 Gymnasium's vector environments step all rows at once, in one of three autoreset
 modes. A stream of timesteps needs two steps at the end of each episode, `LAST`
-and `FIRST`, which `NEXT_STEP` provides. With `SAME_STEP`, a row has already
-been reset when its `LAST` timestep is returned; with `DISABLED`, it cannot be
-reset in the call that steps the other rows. In both modes, emitting `FIRST` one
-step later would require a row to pause while the others continue. `step` cannot
-do that: it would take an action that no agent chose, and the transition would
-be lost. Vectors with these modes are therefore refused, except for
-`SyncVectorEnv`, whose environments are stepped one by one.
+and `FIRST`. `NEXT_STEP` provides both. With `SAME_STEP`, a row has already been
+reset when its last observation comes, as `final_obs`: the row is `LAST` with
+that, and in a step of its own, in which the others wait (`types.ABSENT`), it is
+`FIRST`. Nothing is lost, and rows that end together share that step. With
+`DISABLED`, a row cannot be reset in the call that steps the other rows; such
+vectors are refused, except for `SyncVectorEnv`, whose environments are stepped
+one by one.
 """
 
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import dm_env
+import jax
 import numpy as np
 from numpy import typing as npt
 
-from ftwax import extras, types
+from ftwax import encodings, extras, types
 from ftwax.environments import gymnasium_spaces, specified, validation
 from ftwax.environments import vector as vector_lib
 
@@ -58,9 +59,7 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
     self._seed = seed
     self._options = options
     self._num_resets = 0
-    super().__init__(
-      gymnasium_spaces.make_spec(env.observation_space, env.action_space)
-    )
+    super().__init__(_make_spec(env, env.observation_space, env.action_space))
     self._encode = gymnasium_spaces.make_encoder(env.observation_space)
     self._decode = gymnasium_spaces.make_decoder(env.action_space)
     self.spaces = gymnasium_spaces.to_text(
@@ -154,8 +153,8 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
   `GymnasiumEnvironment(env, seed + i)`, whatever the autoreset mode.
 
   Args:
-    vector_env: its metadata must hold an `autoreset_mode`: `NEXT_STEP`, or any
-      mode for a `SyncVectorEnv`.
+    vector_env: its metadata must hold an `autoreset_mode`: `NEXT_STEP` or
+      `SAME_STEP`, or any mode for a `SyncVectorEnv`.
     seed: row `i` uses `seed + i` at the first reset; None for no seeds.
 
   Raises:
@@ -169,8 +168,10 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
     self._vector_env = vector_env
     self._seed = seed
     super().__init__(
-      gymnasium_spaces.make_spec(
-        vector_env.single_observation_space, vector_env.single_action_space
+      _make_spec(
+        vector_env,
+        vector_env.single_observation_space,
+        vector_env.single_action_space,
       )
     )
     self._encode = gymnasium_spaces.make_encoder(
@@ -181,6 +182,11 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
       vector_env.single_observation_space, vector_env.single_action_space
     )
     self._one_by_one = _make_one_by_one(vector_env, seed)
+    if self._one_by_one is None:
+      modes = gymnasium_vector.AutoresetMode
+      mode = modes(vector_env.metadata['autoreset_mode'])
+      self.absences = mode == modes.SAME_STEP
+    self._seen: Any = None  # The last observations.
     self._ended: npt.NDArray[np.bool_] | None = None
 
   @property
@@ -213,7 +219,9 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
     if self._ended is None:
       return self.reset()
     is_first = self._ended
-    observation, reward, terminated, truncated, _ = self._vector_env.step(
+    if self.absences and is_first.any():
+      return self._restart_rows(is_first)
+    observation, reward, terminated, truncated, infos = self._vector_env.step(
       self._decode(action)
     )
     terminated = np.asarray(terminated) & ~is_first
@@ -222,22 +230,84 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
     step_type[is_first] = types.FIRST
     step_type[ended] = types.LAST
     self._ended = ended
+    self._seen = seen = self._encode(observation)
+    if self.absences and ended.any():
+      seen = self._with_final(seen, infos, ended)
     return dm_env.TimeStep(
       step_type,
       np.where(is_first, 0, reward).astype(np.float32),
       np.where(terminated, 0, 1).astype(np.float32),
-      self._encode(observation),
+      seen,
     )
+
+  def _restart_rows(self, is_first: npt.NDArray[np.bool_]) -> dm_env.TimeStep:
+    """Returns the first timesteps of rows, while the others wait."""
+    num_rows = self.num_environments
+    self._ended = np.zeros(num_rows, bool)
+    return dm_env.TimeStep(
+      np.where(is_first, types.FIRST, types.ABSENT).astype(np.int32),
+      np.zeros(num_rows, np.float32),
+      np.ones(num_rows, np.float32),
+      self._seen,
+    )
+
+  def _with_final(
+    self, seen: Any, infos: dict[str, Any], ended: npt.NDArray[np.bool_]
+  ) -> Any:
+    """Replaces the observations of rows that ended by their last ones."""
+    final = infos.get('final_obs', infos.get('final_observation'))
+    if final is None:
+      raise ValueError(
+        f'infos of {self._vector_env} ({sorted(infos)}) must hold the last'
+        " observations of rows that end, as 'final_obs', in SAME_STEP mode; add"
+        ' them, or choose NEXT_STEP.'
+      )
+    rows = np.flatnonzero(ended)
+    if isinstance(final, np.ndarray) and final.dtype == object:
+      own = [self._encode(final[row]) for row in rows]
+      last = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
+    else:  # A batch, as the observation is.
+      last = jax.tree.map(lambda leaf: leaf[rows], self._encode(final))
+
+    def replace(leaf: Any, new: Any) -> Any:
+      leaf = np.array(leaf)
+      leaf[rows] = new
+      return leaf
+
+    return jax.tree.map(replace, seen, last)
 
   def close(self) -> None:
     """Closes the vector environment."""
     self._vector_env.close()
 
 
+def _make_spec(
+  env: Any,
+  observation_space: gymnasium.Space[Any],
+  action_space: gymnasium.Space[Any],
+) -> types.EnvironmentSpec:
+  """Returns the spec of an environment, in which MiniGrid's codes are codes.
+
+  MiniGrid declares codes up to 10 as if they were colors. With one value less,
+  `ftwax.encodings` does not take them for pixels.
+  """
+  spec = gymnasium_spaces.make_spec(observation_space, action_space)
+  name = getattr(env.spec, 'id', None) or type(env.unwrapped).__module__
+  if not name.lower().startswith(('minigrid', 'babyai')):
+    return spec
+
+  def narrow(leaf: Any) -> Any:
+    if encodings.is_picture(leaf) and not encodings.is_image(leaf):
+      return leaf.replace(maximum=leaf.maximum - 1)
+    return leaf
+
+  return spec._replace(observations=jax.tree.map(narrow, spec.observations))
+
+
 def _make_one_by_one(
-  vector_env: gymnasium_vector.VectorEnv, seed: int | None
+  vector_env: Any, seed: int | None
 ) -> vector_lib.VectorEnvironment | None:
-  """Returns a vector that steps rows one by one; None for `NEXT_STEP`."""
+  """Returns a vector that steps rows one by one; None if all go together."""
   mode = vector_env.metadata.get('autoreset_mode')
   modes = gymnasium_vector.AutoresetMode
   if mode is None:
@@ -246,14 +316,17 @@ def _make_one_by_one(
       " autoreset_mode; set metadata['autoreset_mode'] to the mode that it"
       ' implements.'
     )
-  if modes(mode) == modes.NEXT_STEP:
+  is_sync = isinstance(vector_env, gymnasium_vector.SyncVectorEnv)
+  if modes(mode) == modes.NEXT_STEP or (
+    modes(mode) == modes.SAME_STEP and not is_sync
+  ):
     return None
   # A wrapper around a `SyncVectorEnv` is refused, since stepping the
   # environments directly would bypass the wrapper.
-  if not isinstance(vector_env, gymnasium_vector.SyncVectorEnv):
+  if not is_sync:
     raise ValueError(
-      f'the autoreset mode of {vector_env} ({mode}) must be NEXT_STEP, since'
-      ' other modes lose a timestep at each end of an episode; make it with'
+      f'the autoreset mode of {vector_env} ({mode}) must be NEXT_STEP or'
+      ' SAME_STEP, since rows that end must be reset; make it with'
       ' autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP.'
     )
   return vector_lib.VectorEnvironment(

@@ -7,9 +7,9 @@ newer, and pass an environment:
       jaxmarl.make('MPE_simple_tag_v3'), teams=(0, 0, 0, 1)
     )
 
-Agents whose spaces differ play roles; see `ftwax.environments.padding`. An
-agent that is out earlier than others observes zeros; its rewards are 0. JaxMARL
-does not tell time limits from ends; `has_time_limit` does. Observations are
+Agents whose spaces differ play roles; see `ftwax.environments.padding`. A seat
+ends when its agent is done and is `types.ABSENT` until it is not. JaxMARL does
+not tell time limits from ends; `has_time_limit` does. Observations are
 float32, since grids such as those of Overcooked hold small numbers, not pixels;
 where some actions are unavailable, as in SMAX, their mask is an entry beside
 `observation`.
@@ -35,11 +35,13 @@ class JaxMARLState(NamedTuple):
   Attributes:
     state: state of the environment, a pytree.
     returns: float32 [P], summed rewards of each player.
+    is_out: bool [P], whether each agent is done.
     key: uint32 [2], random key of the remaining steps.
   """
 
   state: Any
   returns: types.Array
+  is_out: types.Array
   key: types.Key
 
 
@@ -61,7 +63,8 @@ def from_jaxmarl(
     shaping: weight of `shaped_reward`, which Overcooked adds to a step's
       information; leave it at 0 in evaluations.
     has_time_limit: whether games end by time alone, as those of MPE and
-      Overcooked do, and their last timestep has discount 1. If not, it has 0.
+      Overcooked do, and their last timestep has discount 1. If not, it has 0,
+      as that of an agent that is done before always has.
 
   Raises:
     ValueError: if an action is not discrete, or spaces cannot be padded.
@@ -91,7 +94,8 @@ def from_jaxmarl(
       environment.reset(reset_key), like
     )
     timestep = jax.vmap(functional.restart)(see(observations, state))
-    return JaxMARLState(state, jnp.zeros(len(agents)), key), timestep
+    is_out = jnp.zeros(len(agents), bool)
+    return JaxMARLState(state, jnp.zeros(len(agents)), is_out, key), timestep
 
   def step(
     state: JaxMARLState, action: types.Array
@@ -105,20 +109,19 @@ def from_jaxmarl(
     reward = stack(rewards)
     if shaping:
       reward = reward + shaping * stack(info['shaped_reward'])
-    is_last = jnp.full(len(agents), dones['__all__'])
-    is_out = 0.0 if has_time_limit else jnp.maximum(stack(dones), is_last)
-    timestep = dm_env.TimeStep(
-      jnp.where(is_last, types.LAST, types.MID).astype(jnp.int32),
-      reward,
-      jnp.ones(len(agents)) - is_out,
-      see(observations, new_state),
+    is_done = stack(dones) > 0.0
+    step_type, discount = _ends(
+      state.is_out, is_done, dones['__all__'], has_time_limit
     )
-    return JaxMARLState(new_state, state.returns + reward, key), timestep
+    seen = see(observations, new_state)
+    timestep = dm_env.TimeStep(step_type, reward, discount, seen)
+    returns = state.returns + reward
+    return JaxMARLState(new_state, returns, is_done, key), timestep
 
   return functional.FunctionalGame(
     spec=specified.make_spec(
       padded.observations if roles else views[0], padded.actions
-    ),
+    )._replace(absences=True),
     reset=reset,
     step=step,
     teams=teams,
@@ -126,6 +129,22 @@ def from_jaxmarl(
     outcome=functools.partial(_mean_returns, teams),
     roles=roles,
   )
+
+
+def _ends(
+  was_out: types.Array,
+  is_done: types.Array,
+  is_last: types.Array,
+  has_time_limit: bool,
+) -> tuple[types.Array, types.Array]:
+  """Returns the step type of each seat, int32 [P], and its discount."""
+  is_last = jnp.full(is_done.shape, is_last)
+  of_the_dead = jnp.where(is_done, types.ABSENT, types.FIRST)
+  of_the_living = jnp.where(is_done, types.LAST, types.MID)
+  step_type = jnp.where(was_out, of_the_dead, of_the_living)
+  step_type = jnp.where(is_last, types.LAST, step_type).astype(jnp.int32)
+  is_over = is_done & ~is_last if has_time_limit else is_done | is_last
+  return step_type, 1.0 - jnp.float32(is_over)
 
 
 def _mean_returns(teams: Sequence[int], state: JaxMARLState) -> types.Array:

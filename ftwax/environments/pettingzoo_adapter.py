@@ -1,9 +1,9 @@
-"""PettingZoo's parallel environments as team games.
+"""PettingZoo's environments, parallel and in turns, as team games.
 
-Agents of a parallel environment come and go, but players stay until the end of
-a game. A player whose agent is absent observes zeros and gets rewards of 0; its
-actions are ignored. Its discount is 0 once its agent has terminated; an agent
-that was truncated keeps discount 1.
+Each agent has a seat. It begins when its agent comes, ends with discount 0 when
+it is terminated and 1 when it is truncated, and is `types.ABSENT` until its
+agent returns; see `ftwax.environments.absences`. In an AEC environment the
+agent whose turn it is decides, and the others wait.
 
 Agents whose spaces differ play roles; see `ftwax.environments.padding`. For
 example, mpe2's `simple_tag`, three against one:
@@ -14,7 +14,7 @@ example, mpe2's `simple_tag`, three against one:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import dm_env
 import jax
@@ -24,17 +24,38 @@ from numpy import typing as npt
 from ftwax import trees, types
 from ftwax.environments import games, gymnasium_spaces, padding
 
-# (parallel environment, returns of players [P]) -> outcomes of teams
+# (environment, returns of players [P]) -> outcomes of teams
 # [num_teams]; see `games.GameEnvironment.outcome`.
 OutcomeFn = Callable[[Any, npt.NDArray[np.float64]], npt.NDArray[Any]]
 
 
+class _Row(NamedTuple):
+  """A seat's part of a timestep; `seen` is what its agent observes."""
+
+  step_type: int
+  reward: float
+  discount: float
+  seen: Any
+
+
+_NOBODY = _Row(types.ABSENT, 0.0, 1.0, None)
+
+
+def _may_act(seen: Any) -> bool:
+  """Returns whether an action mask, if there is one, allows an action."""
+  if not isinstance(seen, Mapping):
+    return True
+  masks = jax.tree.leaves(seen.get(types.ACTION_MASK, True))
+  return all(np.any(mask) for mask in masks)
+
+
 class PettingZooGame(games.SpecifiedGame):
-  """A PettingZoo parallel environment as a `games.GameEnvironment`.
+  """A PettingZoo environment as a `games.GameEnvironment`.
 
   Args:
-    env: a parallel environment; see `ftwax.environments.gymnasium_spaces`.
-      Agents become players in the order of `env.possible_agents`.
+    env: a parallel or an AEC environment; see
+      `ftwax.environments.gymnasium_spaces` for its spaces. Agents become
+      players in the order of `env.possible_agents`.
     teams: the team of each player; by default each player is a team.
     seed: seed of the first reset; None leaves the choice to the environment.
     outcome_fn: computes the outcome at the end of a game; by default the team
@@ -63,6 +84,7 @@ class PettingZooGame(games.SpecifiedGame):
     seen = [env.observation_space(agent) for agent in self._agents]
     taken = [env.action_space(agent) for agent in self._agents]
     spec = gymnasium_spaces.make_spec(seen[0], taken[0])
+    spec = spec._replace(absences=True)
     views = [
       gymnasium_spaces.observation_spec(space, 'observation_space')
       for space in seen
@@ -85,7 +107,12 @@ class PettingZooGame(games.SpecifiedGame):
     self._seed = seed
     self._outcome_fn = outcome_fn or self._compare_returns
     self._returns = np.zeros(num_players)
-    self._discounts: dict[str, float] = {}
+    self._in_turns = hasattr(env, 'agent_iter')
+    # Rows of agents that are there, now and in the next timestep.
+    self._rows: dict[str, _Row] = {}
+    self._back: dict[str, _Row] = {}
+    self._in_episode: set[str] = set()
+    self._last_seen: dict[str, Any] = {}
     self._must_reset = True
 
   @property
@@ -95,12 +122,16 @@ class PettingZooGame(games.SpecifiedGame):
 
   def reset(self) -> dm_env.TimeStep:
     """Starts a game."""
-    observations, _ = self._env.reset(seed=self._seed)
+    returned = self._env.reset(seed=self._seed)
     self._seed = None
-    self._returns[:] = 0
-    self._discounts = dict.fromkeys(self._agents, 1.0)
-    self._must_reset = False
-    return self._timestep(types.FIRST, {}, observations)
+    self._start()
+    if self._in_turns:
+      self._take_turn()
+      return self._timestep()
+    for agent, observation in returned[0].items():
+      self._put(agent, observation)
+    self._let_wait()
+    return self._timestep()
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps the game; starts a game after `LAST` and before the first.
@@ -110,21 +141,19 @@ class PettingZooGame(games.SpecifiedGame):
     """
     if self._must_reset:
       return self.reset()
-    present = set(self._env.agents)
-    actions = {
-      agent: self._decoders[i](jax.tree.map(lambda leaf, i=i: leaf[i], action))
-      for i, agent in enumerate(self._agents)
-      if agent in present
-    }
-    observations, rewards, terminations, _, _ = self._env.step(actions)
-    for agent, is_terminal in terminations.items():
-      if is_terminal:
-        self._discounts[agent] = 0.0
-    self._must_reset = not self._env.agents
-    step_type = types.LAST if self._must_reset else types.MID
-    timestep = self._timestep(step_type, rewards, observations)
-    self._returns += timestep.reward
-    return timestep
+    self._rows = {}
+    if self._back:  # The game waits for those who died and are there again.
+      self._rows, self._back = self._back, {}
+      self._in_episode |= self._rows.keys()
+      return self._timestep()
+    if self._in_turns:
+      self._env.step(self._decode(self._env.agent_selection, action))
+      self._take_turn()
+    else:
+      self._step_all(action)
+    if not self._env.agents:
+      self._end()
+    return self._timestep()
 
   def outcome(self) -> npt.NDArray[np.float32]:
     """Returns the outcome of the game that has just ended, [num_teams].
@@ -144,20 +173,109 @@ class PettingZooGame(games.SpecifiedGame):
     """Closes the parallel environment."""
     self._env.close()
 
-  def _timestep(
+  def _start(self) -> None:
+    """Forgets the last game."""
+    self._returns[:] = 0
+    self._rows, self._back, self._last_seen = {}, {}, {}
+    self._in_episode = set()
+    self._must_reset = False
+
+  def _decode(self, agent: str, action: types.ArrayTree) -> Any:
+    player = self._agents.index(agent)
+    own = jax.tree.map(lambda leaf: leaf[player], action)
+    return self._decoders[player](own)
+
+  def _step_all(self, action: types.ArrayTree) -> None:
+    """Steps a parallel environment."""
+    actions = {
+      agent: self._decode(agent, action)
+      for agent in self._agents
+      if agent in self._env.agents
+    }
+    seen, rewards, terminations, truncations, infos = self._env.step(actions)
+    for agent, reward in rewards.items():
+      self._returns[self._agents.index(agent)] += reward
+    for agent in self._agents:
+      is_terminal = bool(terminations.get(agent))
+      is_over = is_terminal or bool(truncations.get(agent))
+      if agent not in seen and not is_over:
+        if agent in self._in_episode:  # It waits.
+          reward = rewards.get(agent, 0)
+          self._rows[agent] = _NOBODY._replace(reward=reward)
+        continue
+      observation = seen.get(agent, self._last_seen.get(agent))
+      # With `final_obs`, the agent has begun again in the same step.
+      info = infos.get(agent, {})
+      final, is_back = info.get('final_obs', observation), 'final_obs' in info
+      self._put(agent, final, rewards.get(agent, 0), is_over, is_terminal)
+      if is_over and is_back:
+        self._back[agent] = _Row(types.FIRST, 0.0, 1.0, observation)
+    self._let_wait()
+
+  def _let_wait(self) -> None:
+    """Makes agents absent who may do nothing while others may.
+
+    So do games in turns that PettingZoo has made parallel.
+    """
+    rows = self._rows.items()
+    deciding = {agent: row for agent, row in rows if row.step_type < types.LAST}
+    waiting = [a for a, row in deciding.items() if not _may_act(row.seen)]
+    if len(waiting) == len(deciding):
+      return
+    for agent in waiting:
+      row = self._rows[agent]
+      if row.step_type == types.FIRST:
+        self._in_episode.discard(agent)
+      self._rows[agent] = _NOBODY._replace(reward=row.reward)
+
+  def _take_turn(self) -> None:
+    """Puts the row of whose turn it is, and those of agents that are over."""
+    while self._env.agents:
+      agent = self._env.agent_selection
+      observation, reward, terminated, truncated, _ = self._env.last()
+      is_over = bool(terminated or truncated)
+      self._returns[self._agents.index(agent)] += reward
+      self._put(agent, observation, reward, is_over, bool(terminated))
+      if not is_over:
+        return
+      self._env.step(None)
+
+  def _put(
     self,
-    step_type: int,
-    rewards: Mapping[str, float],
-    observations: Mapping[str, Any],
-  ) -> dm_env.TimeStep:
-    seen = [
-      self._see(player, observations.get(agent))
-      for player, agent in enumerate(self._agents)
-    ]
+    agent: str,
+    observation: Any,
+    reward: float = 0.0,
+    is_over: bool = False,
+    is_terminal: bool = False,
+  ) -> None:
+    """Puts the row of an agent that the environment tells of."""
+    if agent in self._in_episode:
+      step_type = types.LAST if is_over else types.MID
+      self._rows[agent] = _Row(
+        step_type, reward, 1.0 - is_terminal, observation
+      )
+    elif not is_over:
+      self._rows[agent] = _Row(types.FIRST, 0.0, 1.0, observation)
+    (self._in_episode.discard if is_over else self._in_episode.add)(agent)
+    self._last_seen[agent] = observation
+
+  def _end(self) -> None:
+    """Ends the game for all: those who wait in it are cut off."""
+    self._must_reset = True
+    for agent in self._agents:
+      row = self._rows.get(agent, _NOBODY)
+      if row.step_type != types.LAST:
+        discount = float(agent in self._in_episode)
+        seen = self._last_seen.get(agent)
+        self._rows[agent] = _Row(types.LAST, row.reward, discount, seen)
+
+  def _timestep(self) -> dm_env.TimeStep:
+    rows = [self._rows.get(agent, _NOBODY) for agent in self._agents]
+    seen = [self._see(player, row.seen) for player, row in enumerate(rows)]
     return dm_env.TimeStep(
-      np.full(len(self._agents), step_type, np.int32),
-      np.array([rewards.get(agent, 0) for agent in self._agents], np.float32),
-      np.array([self._discounts[agent] for agent in self._agents], np.float32),
+      np.array([row.step_type for row in rows], np.int32),
+      np.array([row.reward for row in rows], np.float32),
+      np.array([row.discount for row in rows], np.float32),
       jax.tree.map(lambda *leaves: np.stack(leaves), *seen),
     )
 

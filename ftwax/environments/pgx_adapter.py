@@ -1,13 +1,13 @@
 """Board and card games of pgx (Koyama et al., 2023) as functional games.
 
-Players of pgx take turns. Here all seats act at every step: the seat whose turn
-it is not has one legal action, the last one, which does nothing. Each seat gets
-its own reward at every step, so that a reward at the end of a game follows the
-last move of either side. pgx draws the seat that begins.
+Players of pgx take turns: the seat whose turn it is decides, the others are
+`types.ABSENT`, and a seat begins with its first turn. Rewards that a seat gets
+while it waits follow its last move; see `ftwax.environments.absences`. pgx
+draws the seat that begins.
 
-An observation holds `board`, what pgx shows to the seat, `is_my_turn`, and the
-mask of legal actions (see `types.ACTION_MASK`). An illegal action loses the
-game at once, as it does in pgx.
+An observation holds `board`, what pgx shows to the seat, and the mask of legal
+actions (see `types.ACTION_MASK`). An illegal action loses the game at once, as
+it does in pgx.
 
 pgx's trained baselines are left out: they are downloads, and there are none for
 connect four, tic-tac-toe and poker.
@@ -35,10 +35,12 @@ class PgxState(NamedTuple):
 
   Attributes:
     state: state of the game, a pytree.
+    has_begun: bool [P], whether each seat has had a turn.
     key: uint32 [2], random key of the remaining steps.
   """
 
   state: Any
+  has_begun: types.Array
   key: types.Key
 
 
@@ -74,8 +76,12 @@ def from_pgx(environment: Any) -> functional.FunctionalGame:
   def reset(key: types.Key) -> tuple[PgxState, dm_env.TimeStep]:
     init_key, key = jax.random.split(key)
     state = environment.init(init_key)
-    seen = _observe(environment, state)
-    return PgxState(state, key), jax.vmap(functional.restart)(seen)
+    timestep = jax.vmap(functional.restart)(_observe(environment, state))
+    has_begun = jnp.arange(num_players) == state.current_player
+    timestep = timestep._replace(
+      step_type=jnp.where(has_begun, types.FIRST, types.ABSENT)
+    )
+    return PgxState(state, has_begun, key), timestep
 
   like = jax.eval_shape(reset, jax.random.PRNGKey(0))
 
@@ -84,24 +90,25 @@ def from_pgx(environment: Any) -> functional.FunctionalGame:
   ) -> tuple[PgxState, dm_env.TimeStep]:
     step_key, key = jax.random.split(state.key)
     old = state.state
-    move = action[old.current_player]
-    # To do nothing on one's turn is illegal, too.
-    mask = old.legal_action_mask & (move < num_actions)
-    new = environment.step(
-      old.replace(legal_action_mask=mask),
-      jnp.minimum(move, num_actions - 1),
-      step_key,
-    )
+    new = environment.step(old, action[old.current_player], step_key)
     timestep = jax.vmap(functional.transition, in_axes=(0, 0, None, None))(
       new.rewards, _observe(environment, new), new.terminated, new.truncated
     )
-    return functional.cast_like((PgxState(new, key), timestep), like)
+    is_turn = jnp.arange(num_players) == new.current_player
+    in_play = jnp.where(state.has_begun, types.MID, types.FIRST)
+    in_play = jnp.where(is_turn, in_play, types.ABSENT)
+    is_over = new.terminated | new.truncated
+    timestep = timestep._replace(
+      step_type=jnp.where(is_over, types.LAST, in_play)
+    )
+    state = PgxState(new, state.has_begun | is_turn, key)
+    return functional.cast_like((state, timestep), like)
 
   seen = jax.tree.map(
     lambda leaf: specs.Array(leaf.shape[1:], leaf.dtype), like[1].observation
   )
   return functional.FunctionalGame(
-    spec=specified.make_spec(seen, num_actions + 1),
+    spec=specified.make_spec(seen, num_actions)._replace(absences=True),
     reset=reset,
     step=step,
     teams=tuple(range(num_players)),
@@ -119,15 +126,14 @@ def from_pgx(environment: Any) -> functional.FunctionalGame:
 def _observe(environment: Any, state: Any) -> dict[str, types.Array]:
   """Returns what all seats see, leaves [P, ...]."""
   players = jnp.arange(environment.num_players)
-  is_my_turn = players == state.current_player
-  mask = state.legal_action_mask[None] & is_my_turn[:, None]
+  is_turn = (players == state.current_player)[:, None]
+  mask = state.legal_action_mask[None] & is_turn
   return {
     # Its public form shows the board to the mover only.
     'board': jax.vmap(lambda player: environment._observe(state, player))(
       players
     ),
-    'is_my_turn': is_my_turn,
-    types.ACTION_MASK: jnp.append(mask, ~is_my_turn[:, None], axis=1),
+    types.ACTION_MASK: mask,
   }
 
 
@@ -141,8 +147,7 @@ def _look_ahead(
   )
   wins = old.legal_action_mask & (results.rewards[:, player] > 0.0)
   choices = jnp.where(wins.any(), wins, old.legal_action_mask)
-  move = jax.random.categorical(key, jnp.log(choices))
-  return jnp.where(player == old.current_player, move, environment.num_actions)
+  return jax.random.categorical(key, jnp.log(choices))
 
 
 def _outcome(state: PgxState) -> types.Array:

@@ -15,6 +15,8 @@ class Specified:
   def __init__(self, spec: types.EnvironmentSpec):
     """Stores the spec of one environment or of one player."""
     self._spec = spec
+    # Whether rows may be `types.ABSENT`.
+    self.absences = spec.absences
 
   def observation_spec(self) -> types.SpecTree:
     """Returns the specs of the observation."""

@@ -7,6 +7,7 @@ hold is one table, `make_fields`, for environments in Python and in JAX:
 compiled loops, which cannot raise, and returns flags.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -14,9 +15,10 @@ import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 from dm_env import specs
 
-from ftwax import distributions, internal_rewards, types
+from ftwax import continuous, distributions, internal_rewards, types
 from ftwax.environments import environment_faults
 
 # Rewards are stored as float32, in which a reward of 1e300 is infinite.
@@ -37,10 +39,15 @@ class Rows(NamedTuple):
   Attributes:
     is_first: bool [B], whether each row is `FIRST`.
     must_be_first: bool [B], whether it has to be.
+    acts: bool [B], whether an action follows.
+    may_be_first: bool [B], whether it may be; with absences alone, where it
+      differs from `must_be_first` if it is not known.
   """
 
   is_first: Any
   must_be_first: Any
+  acts: Any
+  may_be_first: Any
 
 
 class Demand(NamedTuple):
@@ -87,11 +94,7 @@ def make_fields(spec: types.EnvironmentSpec) -> list[Field]:
   order = Demand(
     'be FIRST where an episode starts and only there',
     'return FIRST from reset and from the step after LAST',
-    lambda values, rows: (
-      (rows.is_first == rows.must_be_first)
-      & (values >= types.FIRST)
-      & (values <= types.LAST)
-    ),
+    _is_in_order_of_seats if spec.absences else _is_in_order,
   )
   words = 'be a finite scalar in float32', 'return a float32, or None at FIRST'
   if spec.rewards.shape:
@@ -115,14 +118,39 @@ def make_fields(spec: types.EnvironmentSpec) -> list[Field]:
         'observation' + jax.tree_util.keystr(path),
         leaf.shape,
         leaf.dtype,
-        tuple(_observation_demands(leaf)),
+        tuple(_observation_demands(leaf, _is_mask(path))),
       )
       for path, leaf in jax.tree.leaves_with_path(spec.observations)
     ),
   ]
 
 
-def _observation_demands(spec: Any) -> Iterator[Demand]:
+def _is_in_order(values: Any, rows: Rows) -> Any:
+  is_known = (values >= types.FIRST) & (values <= types.LAST)
+  return (rows.is_first == rows.must_be_first) & is_known
+
+
+def _is_in_order_of_seats(values: Any, rows: Rows) -> Any:
+  """As `_is_in_order`, but a seat may also be absent, or repeat `LAST`."""
+  is_known = (values >= types.FIRST) & (values <= types.ABSENT)
+  is_wrong = (rows.is_first & ~rows.may_be_first) | (
+    (values == types.MID) & rows.must_be_first
+  )
+  return is_known & ~is_wrong
+
+
+def _is_mask(path: tuple[Any, ...]) -> bool:
+  return bool(path) and getattr(path[0], 'key', None) == types.ACTION_MASK
+
+
+def _observation_demands(spec: Any, is_mask: bool) -> Iterator[Demand]:
+  if is_mask:
+    yield Demand(
+      'allow an action wherever one is taken',
+      'end the episode where none is left, or make a seat that waits'
+      ' types.ABSENT',
+      lambda values, rows: (values != 0).any(axis=-1) | ~rows.acts,
+    )
   if spec.dtype.kind in 'fc':
     yield Demand(
       'be finite',
@@ -171,7 +199,12 @@ def find_faults(
     Flags, bool [T, num_demands], in the order of the fields.
   """
   step_type = timesteps.step_type
-  rows = Rows(step_type[1:] == types.FIRST, step_type[:-1] == types.LAST)
+  rows = Rows(
+    step_type[1:] == types.FIRST,
+    step_type[:-1] == types.LAST,
+    step_type[1:] < types.LAST,
+    step_type[:-1] >= types.LAST,
+  )
   flags = []
   for field, values in zip(fields, _leaves(timesteps), strict=True):
     for demand in field.demands:
@@ -218,6 +251,8 @@ class Checker:
   def restart(self) -> None:
     """Expects the first step of an episode in every row."""
     self._must_be_first = np.ones(self._num_rows, bool)
+    # Calls of `check_values`, and those at which rows began an episode.
+    self._num_steps, self._began = 0, np.zeros(self._num_rows, int)
 
   def continue_after(self, step_type: types.NumpyArray) -> None:
     """Expects the successors of these step types, [num_rows]."""
@@ -249,8 +284,15 @@ class Checker:
     step_type = leaves[0]
     is_first = step_type == types.FIRST
     any_first = is_first.any()
-    rows = Rows(is_first, self._must_be_first)
-    self._must_be_first = step_type == types.LAST
+    must_be = self._must_be_first
+    acts = step_type < types.LAST
+    rows = Rows(is_first, must_be, acts, must_be)
+    # An absent row stays in its episode, or out of any.
+    is_absent = step_type == types.ABSENT
+    self._must_be_first = np.where(is_absent, must_be, step_type == types.LAST)
+    self._num_steps += 1
+    if any_first:
+      self._began[is_first] = self._num_steps
     for field, values in zip(self.fields, leaves, strict=True):
       for demand in field.demands:
         if demand.only_first and not any_first:
@@ -260,8 +302,15 @@ class Checker:
           is_good[~is_first] = True
         if not is_good.all():
           place = np.unravel_index(np.argmin(is_good), is_good.shape)
-          name = self.name_of(place[0] // self._num_players)
-          fail(name, field.name, values[place], *demand[:2])
+          # A demand on whole rows shows the row.
+          self._fail(place[0], field.name, values[place], demand)
+
+  def _fail(self, row: Any, field: str, value: Any, demand: Demand) -> NoReturn:
+    """Raises the error of a row's value; names its seat and step."""
+    game, seat = np.divmod(row, self._num_players)
+    at = f'seat {seat}, ' if self._num_players > 1 else ''
+    at = f' Seen at {at}step {self._num_steps - self._began[row]}.'
+    fail(self.name_of(game), field, value, *demand[:2], at)
 
   def name_of(self, game: int | np.integer[Any]) -> str:
     """Returns the name of a game in messages."""
@@ -297,11 +346,11 @@ def fail_shape(
 
 
 def fail(
-  name: str, field: str, value: Any, demand: str, remedy: str
+  name: str, field: str, value: Any, demand: str, remedy: str, seen: str = ''
 ) -> NoReturn:
   """Raises an InvalidTimestepError that names the problem and a remedy."""
   raise InvalidTimestepError(
-    f'{field} of environment {name!r} ({value}) must {demand}; {remedy}.'
+    f'{field} of environment {name!r} ({value}) must {demand}; {remedy}.{seen}'
   )
 
 
@@ -309,6 +358,16 @@ def _leaves(timestep: dm_env.TimeStep) -> list[Any]:
   """Returns the values of all fields, in the order of `make_fields`."""
   step_type, reward, discount, observation = timestep
   return [step_type, reward, discount, *jax.tree.leaves(observation)]
+
+
+@functools.cache  # The warning is given once.
+def _warn_of_bounds(name: str, path: str) -> None:
+  logging.warning(
+    'action%s of environment %r has bounds beyond a million, which are taken'
+    ' for none: actions are of the size of 1; give the bounds that matter.',
+    path,
+    name,
+  )
 
 
 def check_spec(spec: types.EnvironmentSpec, name: str) -> None:
@@ -323,6 +382,12 @@ def check_spec(spec: types.EnvironmentSpec, name: str) -> None:
     internal_rewards.num_events(spec.rewards)
   except (AttributeError, ValueError) as error:
     raise ValueError(f'environment {name!r}: {error}') from error
+  for path, leaf in jax.tree.leaves_with_path(spec.actions):
+    for side in ('minimum', 'maximum'):
+      bound = np.asarray(getattr(leaf, side, 0.0))
+      is_huge = np.isfinite(bound) & ~continuous.is_bound(bound)
+      if continuous.is_spec(leaf) and is_huge.any():
+        _warn_of_bounds(name, jax.tree_util.keystr(path))
   if getattr(spec.discounts, 'shape', None) != ():
     raise ValueError(
       f'discount_spec of environment {name!r} ({spec.discounts!r}) must be that'

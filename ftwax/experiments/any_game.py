@@ -225,7 +225,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     population=population_config.PopulationConfig(
       options.num_members, exploits=options.num_members > 1
     ),
-    select=(selection.win_probability if is_rated else selection.truncation),
+    select=(selection.WinProbability() if is_rated else selection.Truncation()),
     opponents=opponents,
     opponent_share=0.0,
     # Where others play, it may take chance to do well; in Craftax, the most

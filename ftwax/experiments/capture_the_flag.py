@@ -38,7 +38,7 @@ from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
 from ftwax.inference import live_game, playable
 from ftwax.networks import cores, entry_torsos, heads, torsos
-from ftwax.population import population_config
+from ftwax.population import evolution, population_config
 from ftwax.records import tournament_files
 from ftwax.replay import replay_options
 from ftwax.reporting import report
@@ -321,6 +321,11 @@ def build(options: Options) -> ftwax.ExperimentConfig:
       make_game, options.agent, options.game
     ),
     population=_make_population(options),
+    explore=(
+      evolution.Perturb(0.3, (0.5, 2.0))
+      if options.long
+      else evolution.Perturb(1.0)
+    ),
     steps_per_round=_CONFIGS[options.game].num_steps,
     **options.fields(),
   )
@@ -339,18 +344,11 @@ def _make_population(options: Options) -> population_config.PopulationConfig:
     exploits=options.num_members > 1,
     burn_in_games=options.burn_in_games,
     min_decided_fraction=0.1,
-    perturb_probability=1.0,
   )
-  if not options.long:
-    return config
   # The first member to capture flags may have the wrong sign for other events.
   # Crossover tries other signs, and large factors soon make a wrong one not
   # matter.
-  return config.replace(
-    crossover_probability=0.3,
-    perturb_probability=0.3,
-    perturb_factors=(0.5, 2.0),
-  )
+  return config.replace(crossover_probability=0.3) if options.long else config
 
 
 def _event_priors(options: Options) -> tuple[Any, ...]:

@@ -43,7 +43,7 @@ def record(
   if not {'DISPLAY', 'WAYLAND_DISPLAY'} & os.environ.keys():
     # Else pygame complains that it finds no screen.
     os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')
-  environment = adapting.adapt(environment, seed, render_mode='rgb_array')
+  environment = adapting.wrap(environment, seed, render_mode='rgb_array')
   game = game_vectors.make_games(lambda seed: environment, [seed], 'film')
   names, seated = _seat(seats, environment, game.spec)
   camera = _Camera(environment, game)
@@ -54,7 +54,7 @@ def record(
     returns += np.reshape(timestep.reward, returns.shape)
     frames.append(camera.take(timestep))
     lines.append(camera.describe(names, returns, step))
-    num_games -= int(timestep.step_type[0] == types.LAST)
+    num_games -= int((timestep.step_type == types.LAST).all())
     if not num_games or step == max_num_steps:
       break
   captioned = videos.add_captions(frames, lines, camera.legend)

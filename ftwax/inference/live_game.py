@@ -142,7 +142,7 @@ class LiveGame:
         for action in actions
       ]
     )
-    is_over = bool(self.timestep.step_type[0] == types.LAST)
+    is_over = bool((self.timestep.step_type == types.LAST).all())
     return Moment(
       self.states[-1], is_over, np.asarray(outcome).tolist() if is_over else []
     )

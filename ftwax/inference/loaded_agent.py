@@ -10,7 +10,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import types
+from ftwax import compilation, types
 from ftwax.environments import (
   adapting,
   environment_faults,
@@ -69,6 +69,7 @@ class LoadedAgent:
   def __repr__(self) -> str:
     return f'LoadedAgent({self.name!r}, {str(self._source)!r})'
 
+  @compilation.usual_settings()
   def act(self, timestep: dm_env.TimeStep) -> types.ArrayTree:
     """Returns the action for a timestep of one environment.
 
@@ -92,6 +93,7 @@ class LoadedAgent:
     )
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], action)
 
+  @compilation.usual_settings()
   def initial_state(
     self, num_rows: int | None = None, seed: int = 0
   ) -> types.ActorState:
@@ -104,6 +106,7 @@ class LoadedAgent:
     """
     return self.actor.init(jax.random.PRNGKey(seed), num_rows or 1)
 
+  @compilation.usual_settings()
   def step(
     self,
     observation: Any,
@@ -176,6 +179,7 @@ class LoadedAgent:
     )
     return self._select(self.variables, rows, state)
 
+  @compilation.usual_settings()
   def evaluate(
     self,
     environment: play.Environment,
@@ -201,7 +205,7 @@ class LoadedAgent:
       raise ValueError(
         f'num_episodes ({num_episodes}) must be at least 1; choose 10.'
       )
-    adapted = adapting.adapt(environment, seed)
+    adapted = adapting.wrap(environment, seed)
     game = game_vectors.make_games(lambda seed: adapted, [seed], 'evaluation')
     if game.spec.num_players > 1:
       raise ValueError(
@@ -228,6 +232,7 @@ class LoadedAgent:
         break
     return np.array(returns, np.float32)
 
+  @compilation.usual_settings()
   def record(
     self,
     environment: play.Environment,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ftwax import types
+from ftwax import compilation, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.environments import game_vectors, games
 from ftwax.inference import loaded_agent, sharing
@@ -51,6 +51,7 @@ class _Origin(NamedTuple):
   template: types.ActorVariables
 
 
+@compilation.usual_settings()
 def load(
   source: str | os.PathLike[str],
   member: int = 0,
@@ -89,6 +90,7 @@ def load(
   return agent
 
 
+@compilation.usual_settings()
 def load_members(
   source: str | os.PathLike[str],
   greedy: bool = True,

@@ -79,7 +79,7 @@ class PlayableGame:
     python_game = game
 
     def show(timestep: dm_env.TimeStep) -> Any:
-      is_over = timestep.step_type[0] == types.LAST
+      is_over = (timestep.step_type == types.LAST).all()
       outcome = python_game.outcome() if is_over else None
       return None, timestep, page.to_page(None), outcome
 

@@ -162,6 +162,22 @@ def make_mask(timestep: dm_env.TimeStep) -> types.Array:
   return jnp.where(is_last, 0.0, 1.0)
 
 
+def is_timestep(step_type: types.Array) -> types.Array:
+  """Returns whether each step is one of an episode and no filling, bool.
+
+  Args:
+    step_type: int32 [T + 1, ...]; `LAST` beside `LAST` fills the end of a
+      trajectory; see `types.Trajectory`.
+  """
+  is_last = step_type == types.LAST
+  both = is_last[1:] & is_last[:-1]
+  none = jnp.zeros_like(is_last[:1])
+  before, after = (
+    jnp.concatenate(parts) for parts in ([none, both], [both, none])
+  )
+  return ~(before | after)
+
+
 def log_prob_tm1(transitions: Transitions) -> types.Array:
   """Returns log pi(a) [T] under the learner's policy."""
   return distributions.log_prob(transitions.logits_tm1, transitions.a_tm1)

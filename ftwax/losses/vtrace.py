@@ -137,5 +137,7 @@ def vtrace_loss(
     value=0.5 * jnp.square(targets - transitions.v_tm1),
     entropy=transitions.mask_tm1
     * distributions.entropy(transitions.logits_tm1),
-    metrics={'rho': jnp.mean(rho_tm1)},
+    metrics={
+      'rho': jnp.sum(rho_tm1) / jnp.maximum(1.0, jnp.sum(transitions.mask_tm1))
+    },
   )

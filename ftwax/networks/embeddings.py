@@ -16,11 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import distributions, encodings, trees, types
+from ftwax import continuous, distributions, encodings, trees, types
 from ftwax.networks import entry_torsos
-
-# Number of features of a code in a learned embedding.
-_CODE_SIZE = 8
 
 # Names of the parts that follow the entries of an observation.
 PREVIOUS_ACTION = 'previous_action'
@@ -31,10 +28,10 @@ class ObservationEmbedding(hk.Module):
   """Embeds each observation entry by its own torso, and concatenates them.
 
   Entries are named by their path, such as 'camera/left'; the name of an
-  observation that is a single array is ''. Entries [H, W] and [H, W, C] with
-  both sides 16 or longer are images; everything else is a vector. Codes become
-  one-hot or learned vectors, as `ftwax.encodings` chooses; those of [H, W, C]
-  are joined to more channels. The entry `types.ACTION_MASK` is left out.
+  observation that is a single array is ''. Entries with both sides 16 or longer
+  are images, stacked or not; everything else is a vector. Codes become one-hot
+  or learned vectors, as `ftwax.encodings` chooses; those of images are joined
+  to more channels. The entry `types.ACTION_MASK` is left out.
   """
 
   def __init__(
@@ -59,7 +56,8 @@ class ObservationEmbedding(hk.Module):
       name: name of the module.
 
     Raises:
-      ValueError: if there is an unknown name or encoding, or nothing to embed.
+      ValueError: if there is an unknown name or encoding, nothing to embed, or
+        an entry with too many codes; see `encodings.check_size`.
     """
     super().__init__(name)
     self._specs = named_leaves(observation_spec)
@@ -81,6 +79,8 @@ class ObservationEmbedding(hk.Module):
         )
     self._torsos, self._encoders = {}, {}
     for entry, spec in self._specs.items():
+      if entry not in entry_encodings:
+        encodings.check_size(entry, spec)
       encoding = entry_encodings.get(entry, encodings.choose(spec))
       self._encoders[entry] = _make_encoder(spec, encoding)
       is_image = encodings.is_image(spec)
@@ -214,7 +214,7 @@ def scale_image(image: types.Array, spec: dm_env.specs.Array) -> types.Array:
   """Scales an image to [0, 1] by its bounds, float32 [..., *spec.shape].
 
   uint8 images of pixels up to 255 stay unchanged, since torsos and losses
-  divide them by 255, and so do images without finite bounds.
+  divide them by 255, and so do images without bounds (`continuous.is_bound`).
   """
   if not isinstance(spec, dm_env.specs.BoundedArray):
     return image
@@ -222,9 +222,8 @@ def scale_image(image: types.Array, spec: dm_env.specs.Array) -> types.Array:
   is_bytes = spec.dtype == np.uint8
   if (low, high) == (0.0, 255.0 if is_bytes else 1.0):
     return image
-  if not 0.0 < high - low < np.inf:
+  if not (low < high and continuous.is_bound((low, high)).all()):
     return image
-  # Python floats: the width may be infinite in float32.
   return (image.astype(jnp.float32) / (high - low)) - low / (high - low)
 
 
@@ -232,8 +231,11 @@ def _make_encoder(
   spec: dm_env.specs.Array, encoding: str
 ) -> Callable[[types.Array], types.Array]:
   """Returns a function from an entry [B, ...] to what its torso gets."""
+  is_image, shape = encodings.is_image(spec), spec.shape
   if encoding == encodings.SCALED:
-    if encodings.is_image(spec) or spec.dtype == np.uint8:
+    if encodings.is_picture(spec):
+      return lambda leaf: encodings.to_image(shape, scale_image(leaf, spec))
+    if spec.dtype == np.uint8:
       return lambda leaf: scale_image(leaf, spec)
     return lambda leaf: leaf
   num_values = encodings.count_values(spec)
@@ -246,11 +248,12 @@ def _make_encoder(
   low = int(np.min(getattr(spec, 'minimum', 0)))
   encode = functools.partial(jax.nn.one_hot, num_classes=num_values)
   if encoding == encodings.EMBEDDING:
-    encode = hk.Embed(num_values, _CODE_SIZE)
+    encode = hk.Embed(num_values, encodings.code_size(spec))
 
   def to_features(codes: types.Array) -> types.Array:
+    codes = encodings.to_image(shape, codes) if is_image else codes
     features = encode(jnp.asarray(codes, jnp.int32) - low)  # [B, ..., F]
-    if len(spec.shape) < 3:
+    if len(shape) < 3:
       return features
     return features.reshape((*features.shape[:-2], -1))  # [B, H, W, C * F]
 

@@ -8,6 +8,7 @@ writes any, so that the order of members does not matter. A
 decides how copies explore.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
-from ftwax import registry, trees, types
+from ftwax import parts, registry, trees, types
 from ftwax.population import payoff as payoff_lib
 from ftwax.population import population_config as config_lib
 from ftwax.population import selection as selection_lib
@@ -104,54 +105,63 @@ def init_explore(explore: ExploreRule, num_members: int, priors: Traits) -> Any:
 
 
 @registry.register('rule.perturb')
-def perturb(
-  key: types.Key,
-  inherited: Traits,
-  selection: selection_lib.Selection,
-  population: state_lib.PopulationState,
-  priors: Traits,
-  config: config_lib.PopulationConfig,
-) -> tuple[Traits, Any]:
+@dataclasses.dataclass(frozen=True)
+class Perturb(parts.Part):
   """Scales each value with a small probability; integers are resampled.
 
-  With `flip_probability`, some values change their sign.
+  Attributes:
+    probability: probability of perturbing each value, independently of the
+      others.
+    factors: a perturbed value is scaled by one of the two.
   """
-  del selection
-  probability, factors = config.perturb_probability, config.perturb_factors
-  functions = Traits(hyperparameters_lib.perturb, internal_rewards_lib.perturb)
-  explored = _change(functions, key, inherited, priors, probability, factors)
-  if config.flip_probability > 0.0:
-    # Folding in less gives the keys of the split.
-    flip_key = jax.random.fold_in(key, config.num_members)
-    explored = flip(flip_key, explored, priors, config.flip_probability)
-  return explored, population.explore_state
 
+  probability: float = parts.option(0.05, low=0, high=1)
+  factors: tuple[float, float] = parts.option((0.8, 1.2), above=0)
 
-def flip(
-  key: types.Key, traits: Traits, priors: Traits, probability: float
-) -> Traits:
-  """Changes the signs of traits [N, ...] with some probability.
-
-  Constants, integers and values whose prior does not allow the other sign stay
-  as they are.
-  """
-  functions = Traits(hyperparameters_lib.flip, internal_rewards_lib.flip)
-  return _change(functions, key, traits, priors, probability)
+  def __call__(
+    self,
+    key: types.Key,
+    inherited: Traits,
+    selection: selection_lib.Selection,
+    population: state_lib.PopulationState,
+    priors: Traits,
+    config: config_lib.PopulationConfig,
+  ) -> tuple[Traits, Any]:
+    """Explores from inherited traits; see `ExploreRule`."""
+    del selection, config
+    functions = Traits(
+      hyperparameters_lib.perturb, internal_rewards_lib.perturb
+    )
+    explored = _change(
+      functions, key, inherited, priors, self.probability, self.factors
+    )
+    return explored, population.explore_state
 
 
 @registry.register('rule.resample')
-def resample(
-  key: types.Key,
-  inherited: Traits,
-  selection: selection_lib.Selection,
-  population: state_lib.PopulationState,
-  priors: Traits,
-  config: config_lib.PopulationConfig,
-) -> tuple[Traits, Any]:
-  """Resamples each value from its prior with some probability."""
-  del selection
-  probability = config.resample_probability
-  return redraw(key, inherited, priors, probability), population.explore_state
+@dataclasses.dataclass(frozen=True)
+class Resample(parts.Part):
+  """Resamples each value from its prior with some probability.
+
+  Attributes:
+    probability: of each value, independently of the others.
+  """
+
+  probability: float = parts.option(0.25, low=0, high=1)
+
+  def __call__(
+    self,
+    key: types.Key,
+    inherited: Traits,
+    selection: selection_lib.Selection,
+    population: state_lib.PopulationState,
+    priors: Traits,
+    config: config_lib.PopulationConfig,
+  ) -> tuple[Traits, Any]:
+    """Explores from inherited traits; see `ExploreRule`."""
+    del selection, config
+    explored = redraw(key, inherited, priors, self.probability)
+    return explored, population.explore_state
 
 
 def redraw(
@@ -231,8 +241,8 @@ def evolve(
   population: state_lib.PopulationState,
   priors: Traits,
   config: config_lib.PopulationConfig,
-  select: selection_lib.SelectionRule = selection_lib.win_probability,
-  explore: ExploreRule = perturb,
+  select: selection_lib.SelectionRule = selection_lib.WinProbability(),  # noqa: B008
+  explore: ExploreRule = Perturb(),  # noqa: B008
 ) -> tuple[state_lib.PopulationState, Generation]:
   """Runs one generation.
 

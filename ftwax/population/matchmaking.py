@@ -5,18 +5,19 @@ sampled uniformly, the others in proportion to a normal density, with mean one
 half, of its win probability against them. Games between equals teach most.
 
 Past selves, if there are any, are drawn by prioritized fictitious self-play
-(PFSP; Vinyals et al., 2019): in proportion to (1 - p)^k or p (1 - p), for the
-score p of a member against each. A league of main agents and exploiters is a
+(PFSP; Vinyals et al., 2019): in proportion to (1 - p)^k, for the score
+p of a member against each. A league of main agents and exploiters is a
 rule in which members differ in whom they meet.
 """
 
+import dataclasses
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import registry, types
+from ftwax import parts, registry, types
 from ftwax.population import past_selves, seating
 from ftwax.population import population_config as config_lib
 from ftwax.population import ratings as ratings_lib
@@ -69,17 +70,31 @@ def log_density(
 
 
 @registry.register('rule.by_strength')
-def by_strength(
-  population: state_lib.PopulationState, config: config_lib.PopulationConfig
-) -> Meetings:
-  """Prefers equal members, and past selves as the options say."""
-  members = log_density(population.ratings, config.matchmaking_deviation)
-  if not config.num_past:
-    return Meetings(members)
-  p = past_selves.win_rates(population.past)
-  if config.prefers_equal_past:
-    return Meetings(members, p * (1.0 - p))
-  return Meetings(members, (1.0 - p) ** config.past_exponent)
+@dataclasses.dataclass(frozen=True)
+class ByStrength(parts.Part):
+  """Prefers equal members, and past selves that are hard to beat.
+
+  Attributes:
+    deviation: standard deviation, in win probability, of the normal density
+      from which the other players of a game are sampled.
+    past_exponent: how much a member prefers snapshots that it does not beat,
+      k in (1 - p)^k for its win rate p. 0 is plain fictitious self-play.
+  """
+
+  deviation: float = parts.option(1.0 / 6.0, above=0)
+  past_exponent: float = parts.option(2.0, low=0)
+
+  def __call__(
+    self,
+    population: state_lib.PopulationState,
+    config: config_lib.PopulationConfig,
+  ) -> Meetings:
+    """Returns whom members meet in a round."""
+    members = log_density(population.ratings, self.deviation)
+    if not config.num_past:
+      return Meetings(members)
+    p = past_selves.win_rates(population.past)
+    return Meetings(members, (1.0 - p) ** self.past_exponent)
 
 
 def begin_round(

@@ -4,14 +4,15 @@ A selection rule sees all members at once and returns a parent for each. A
 member that does not copy is its own parent.
 """
 
+import dataclasses
 import statistics
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import registry, types
+from ftwax import parts, registry, types
 from ftwax.population import population_config as config_lib
 from ftwax.population import ratings as ratings_lib
 from ftwax.population import state as state_lib
@@ -47,74 +48,117 @@ class SelectionRule(Protocol):
 
 
 @registry.register('rule.win_probability')
-def win_probability(
-  key: types.Key,
-  population: state_lib.PopulationState,
-  config: config_lib.PopulationConfig,
-) -> Selection:
+@dataclasses.dataclass(frozen=True)
+class WinProbability(parts.Part):
   """Copies a random other member that would clearly win.
 
   Jaderberg et al., 2019 (arXiv:1807.01281): each member past its burn-in is
   compared with another one, sampled uniformly, and copies it if a team of the
   other's copies would win with a probability above the threshold. The evidence
-  is that probability or, with `copy_confidence`, its lower limit.
+  is that probability or, with `confidence`, its lower limit.
+
+  Attributes:
+    threshold: win probability above which a member copies another.
+    confidence: one-sided confidence at which the win probability has to be
+      above the threshold even if ratings are off by the noise of online
+      updates; 0.5 is to trust the estimate.
   """
-  candidate = _other_members(key, config.num_members)
-  quantile = statistics.NormalDist().inv_cdf(config.copy_confidence)
-  loses = 1.0 - ratings_lib.pairwise_win_probability(
-    population.ratings,
-    population.team_size,
-    handicap=quantile * ratings_lib.online_deviation(config.k_factor),
-  )
-  evidence = jnp.take_along_axis(loses, candidate[:, None], axis=1)[:, 0]
-  copies = evidence > config.win_probability_threshold
-  return _select(candidate, evidence, copies, population, config)
+
+  name: ClassVar[str] = 'win_probability'
+
+  threshold: float = parts.option(0.7, above=0.5, below=1)
+  confidence: float = parts.option(0.5, low=0.5, below=1)
+
+  def __call__(
+    self,
+    key: types.Key,
+    population: state_lib.PopulationState,
+    config: config_lib.PopulationConfig,
+  ) -> Selection:
+    """Returns a parent for each member."""
+    candidate = _other_members(key, config.num_members)
+    quantile = statistics.NormalDist().inv_cdf(self.confidence)
+    loses = 1.0 - ratings_lib.pairwise_win_probability(
+      population.ratings,
+      population.team_size,
+      handicap=quantile * ratings_lib.online_deviation(config.k_factor),
+    )
+    evidence = jnp.take_along_axis(loses, candidate[:, None], axis=1)[:, 0]
+    copies = evidence > self.threshold
+    return _select(candidate, evidence, copies, population, config)
 
 
 @registry.register('rule.truncation')
-def truncation(
-  key: types.Key,
-  population: state_lib.PopulationState,
-  config: config_lib.PopulationConfig,
-) -> Selection:
+@dataclasses.dataclass(frozen=True)
+class Truncation(parts.Part):
   """Replaces members of the bottom by random members of the top.
 
   Jaderberg et al., 2017 (arXiv:1711.09846), section 4.1.1: members are ranked
   by their mean return. Top and bottom have at least one member each; equal
   members do not copy each other. The evidence is the gain in mean return. With
-  `copy_confidence` it must be significant, too.
+  `confidence` it must be significant, too.
+
+  Attributes:
+    fraction: size of the top and of the bottom.
+    confidence: above 0.5, the p-value of a t-test has to be below one minus
+      this.
   """
-  num_members = config.num_members
-  num_top = max(int(config.truncation_fraction * num_members), 1)
-  fitness = state_lib.mean_returns(population)
-  order = jnp.argsort(fitness)
-  # The inverse permutation; rank 0 is the lowest return.
-  rank = jnp.argsort(order)
-  draws = jax.random.randint(key, (num_members,), 0, num_top)
-  candidate = order[num_members - 1 - draws]
-  gain = fitness[candidate] - fitness
-  # NaN, and hence not positive, between two members without returns.
-  copies = (rank < num_top) & (gain > 0.0)
-  if config.copy_confidence > 0.5:
-    copies &= _p_value(candidate, population) < 1.0 - config.copy_confidence
-  return _select(candidate, gain, copies, population, config)
+
+  name: ClassVar[str] = 'truncation'
+
+  fraction: float = parts.option(0.2, above=0, high=0.5)
+  confidence: float = parts.option(0.5, low=0.5, below=1)
+
+  def __call__(
+    self,
+    key: types.Key,
+    population: state_lib.PopulationState,
+    config: config_lib.PopulationConfig,
+  ) -> Selection:
+    """Returns a parent for each member."""
+    num_members = config.num_members
+    num_top = max(int(self.fraction * num_members), 1)
+    fitness = state_lib.mean_returns(population)
+    order = jnp.argsort(fitness)
+    # The inverse permutation; rank 0 is the lowest return.
+    rank = jnp.argsort(order)
+    draws = jax.random.randint(key, (num_members,), 0, num_top)
+    candidate = order[num_members - 1 - draws]
+    gain = fitness[candidate] - fitness
+    # NaN, and hence not positive, between two members without returns.
+    copies = (rank < num_top) & (gain > 0.0)
+    if self.confidence > 0.5:
+      copies &= _p_value(candidate, population) < 1.0 - self.confidence
+    return _select(candidate, gain, copies, population, config)
 
 
 @registry.register('rule.t_test')
-def t_test(
-  key: types.Key,
-  population: state_lib.PopulationState,
-  config: config_lib.PopulationConfig,
-) -> Selection:
+@dataclasses.dataclass(frozen=True)
+class TTest(parts.Part):
   """Copies a random other member whose returns are significantly higher.
 
   Jaderberg et al., 2017 (arXiv:1711.09846), section 4.1.1: a one-sided Welch's
   t-test on the last returns. The evidence is the p-value.
+
+  Attributes:
+    level: p-value below which a member copies another.
   """
-  candidate = _other_members(key, config.num_members)
-  p_value = _p_value(candidate, population)
-  copies = p_value < config.t_test_level
-  return _select(candidate, p_value, copies, population, config)
+
+  name: ClassVar[str] = 't_test'
+
+  level: float = parts.option(0.05, above=0, below=1)
+
+  def __call__(
+    self,
+    key: types.Key,
+    population: state_lib.PopulationState,
+    config: config_lib.PopulationConfig,
+  ) -> Selection:
+    """Returns a parent for each member."""
+    candidate = _other_members(key, config.num_members)
+    p_value = _p_value(candidate, population)
+    copies = p_value < self.level
+    return _select(candidate, p_value, copies, population, config)
 
 
 def _p_value(
@@ -179,11 +223,8 @@ def _mean_and_square_error(
 
 
 @registry.register('rule.multiple_frequencies')
-def multiple_frequencies(
-  key: types.Key,
-  population: state_lib.PopulationState,
-  config: config_lib.PopulationConfig,
-) -> Selection:
+@dataclasses.dataclass(frozen=True)
+class MultipleFrequencies(parts.Part):
   """Evolves subpopulations at several frequencies, with migration.
 
   MF-PBT of Doulazmi et al., 2025 (arXiv:2506.03225). Members are ranked by
@@ -193,40 +234,56 @@ def multiple_frequencies(
   bring their hyperparameters and internal rewards along; of those that evolve
   more often, and more greedily, they do not, and get those of the best member
   here. The evidence is the gain.
+
+  Attributes:
+    periods: burn-ins between two exploits in each of several subpopulations of
+      equal size.
   """
-  del key
-  num_members, periods = config.num_members, np.array(config.periods)
-  size = num_members // len(periods)
-  if num_members % len(periods) or size < 4:
-    raise ValueError(
-      f'num_members ({num_members}) must be four or more for each of the'
-      f' periods {config.periods}, equally many; choose {4 * len(periods)}.'
-    )
-  share = size // 4
-  group = np.repeat(np.arange(len(periods)), size)  # [N]
-  fitness = mean_returns_or_ratings(population)
-  parent = donor = itself = jnp.arange(num_members)
-  explores = jnp.zeros(num_members, bool)
-  for index, period in enumerate(periods):
-    own = np.flatnonzero(group == index)
-    others = np.flatnonzero(group != index)
-    order = own[0] + jnp.argsort(-fitness[own])  # The best is first.
-    first, third = order[:share], order[2 * share : 3 * share]
-    last = order[size - share :]
-    parent, donor = parent.at[last].set(first), donor.at[last].set(first)
-    explores = explores.at[last].set(True)
-    if not len(others):
-      continue
-    migrant = jnp.asarray(others)[jnp.argsort(-fitness[others])][: len(third)]
-    other = jnp.asarray(periods)[jnp.asarray(group)[migrant]]
-    traits = jnp.where(other < period, order[0], third)
-    traits = jnp.where(other > period, migrant, traits)
-    parent, donor = parent.at[third].set(migrant), donor.at[third].set(traits)
-  gain = fitness[parent] - fitness
-  games = population.games_since_exploitation
-  is_due = games >= config.burn_in_games * periods[group]
-  parent = jnp.where(is_due & (gain > 0.0), parent, itself)
-  return Selection(parent.astype(jnp.int32), gain, donor, explores)
+
+  name: ClassVar[str] = 'multiple_frequencies'
+
+  periods: tuple[int, ...] = parts.option((1, 4), low=1)
+
+  def __call__(
+    self,
+    key: types.Key,
+    population: state_lib.PopulationState,
+    config: config_lib.PopulationConfig,
+  ) -> Selection:
+    """Returns a parent for each member."""
+    del key
+    num_members, periods = config.num_members, np.array(self.periods)
+    size = num_members // len(periods)
+    if num_members % len(periods) or size < 4:
+      raise ValueError(
+        f'num_members ({num_members}) must be four or more for each of the'
+        f' periods {self.periods}, equally many; choose {4 * len(periods)}.'
+      )
+    share = size // 4
+    group = np.repeat(np.arange(len(periods)), size)  # [N]
+    fitness = mean_returns_or_ratings(population)
+    parent = donor = itself = jnp.arange(num_members)
+    explores = jnp.zeros(num_members, bool)
+    for index, period in enumerate(periods):
+      own = np.flatnonzero(group == index)
+      others = np.flatnonzero(group != index)
+      order = own[0] + jnp.argsort(-fitness[own])  # The best is first.
+      first, third = order[:share], order[2 * share : 3 * share]
+      last = order[size - share :]
+      parent, donor = parent.at[last].set(first), donor.at[last].set(first)
+      explores = explores.at[last].set(True)
+      if not len(others):
+        continue
+      migrant = jnp.asarray(others)[jnp.argsort(-fitness[others])][: len(third)]
+      other = jnp.asarray(periods)[jnp.asarray(group)[migrant]]
+      traits = jnp.where(other < period, order[0], third)
+      traits = jnp.where(other > period, migrant, traits)
+      parent, donor = parent.at[third].set(migrant), donor.at[third].set(traits)
+    gain = fitness[parent] - fitness
+    games = population.games_since_exploitation
+    is_due = games >= config.burn_in_games * periods[group]
+    parent = jnp.where(is_due & (gain > 0.0), parent, itself)
+    return Selection(parent.astype(jnp.int32), gain, donor, explores)
 
 
 def mean_returns_or_ratings(

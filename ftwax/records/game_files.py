@@ -28,6 +28,7 @@ def write(directory: pathlib.Path, spec: games.GameSpec) -> None:
   """
   environment = spec.environment._asdict()
   plain = {
+    'absences': environment.pop('absences'),
     **{name: _tree_to_json(tree) for name, tree in environment.items()},
     'teams': list(spec.teams),
     'event_names': list(spec.event_names),
@@ -51,11 +52,10 @@ def read(directory: str | os.PathLike[str]) -> games.GameSpec:
 
 
 def _game_from_json(plain: _Json) -> games.GameSpec:
-  environment = {
-    name: _tree_from_json(plain[name]) for name in types.EnvironmentSpec._fields
-  }
+  names = [name for name in types.EnvironmentSpec._fields if name != 'absences']
+  environment = {name: _tree_from_json(plain[name]) for name in names}
   return games.GameSpec(
-    types.EnvironmentSpec(**environment),
+    types.EnvironmentSpec(**environment, absences=plain.get('absences', False)),
     tuple(plain['teams']),
     tuple(plain['event_names']),
     tuple(plain.get('roles', ())),  # Of older runs: none.

@@ -63,6 +63,50 @@ def swap_batch(record: Record) -> Record:
   return map_batch(lambda axis, leaf: leaf.swapaxes(0, axis), record)
 
 
+def compact(trajectory: types.Trajectory) -> types.Trajectory:
+  """Leaves out the timesteps at which there was no decision.
+
+  The others move up. The end is filled with what was left out, as `LAST`; so is
+  the last of the others, since no action of it is known.
+
+  Args:
+    trajectory: leaves [T + 1 or T, ...], of NumPy or JAX, with any number of
+      batch axes. Its first timestep is the last one before it that was not
+      `ABSENT`, with the action and the recurrent state of that.
+
+  Returns:
+    A trajectory of the same shapes, without `ABSENT`.
+  """
+  step_type = trajectory.timestep.step_type
+  xp: Any = jnp if isinstance(step_type, jax.Array) else np
+  length, shape = len(step_type), step_type.shape
+  is_absent = step_type.reshape(length, -1) == types.ABSENT
+  sort = functools.partial(np.argsort, kind='stable')
+  order = (jnp.argsort if xp is jnp else sort)(is_absent, axis=0)
+  columns = xp.arange(is_absent.shape[1])
+
+  def take(leaf: Any) -> Any:
+    rows = leaf.reshape(len(leaf), -1, *leaf.shape[step_type.ndim :])
+    if len(leaf) < length:  # No action follows the last timestep.
+      rows = xp.concatenate([rows, xp.zeros_like(rows[:1])])
+    taken = rows[order, xp.broadcast_to(columns, order.shape)]
+    return taken[: len(leaf)].reshape(leaf.shape)
+
+  moved = jax.tree.map(take, trajectory._replace(recurrent_state=()))
+  num_present = xp.sum(~is_absent, axis=0)
+  end = xp.where(num_present < length, num_present - 1, length)
+  is_end = xp.arange(length)[:, None] >= xp.broadcast_to(end, (1, len(end)))
+  timestep = moved.timestep._replace(
+    step_type=xp.where(
+      is_end.reshape(shape), types.LAST, moved.timestep.step_type
+    )
+  )
+  compacted: types.Trajectory = moved._replace(
+    timestep=timestep, recurrent_state=trajectory.recurrent_state
+  )
+  return compacted
+
+
 class Sequences(NamedTuple):
   """The sequences for reward prediction.
 

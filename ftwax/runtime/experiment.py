@@ -183,9 +183,9 @@ class ExperimentConfig(types.Config):
     population_config.PopulationConfig(num_members=1, exploits=False)
   )
   steps_per_round: int = 1000
-  select: selection.SelectionRule = selection.win_probability
-  explore: evolution.ExploreRule = evolution.perturb
-  matchmake: matchmaking.MatchmakingRule = matchmaking.by_strength
+  select: selection.SelectionRule = selection.WinProbability()  # noqa: RUF009
+  explore: evolution.ExploreRule = evolution.Perturb()  # noqa: RUF009
+  matchmake: matchmaking.MatchmakingRule = matchmaking.ByStrength()  # noqa: RUF009
   opponents: Mapping[str, players.Player | MakePlayer] = dataclasses.field(
     default_factory=dict
   )

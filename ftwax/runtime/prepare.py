@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from ftwax import internal_rewards, types
+from ftwax import compilation, encodings, internal_rewards, types
 from ftwax.agents.actor_critic import replays
 from ftwax.environments import (
   functional,
@@ -20,6 +20,7 @@ from ftwax.environments import (
   games,
   process_games,
 )
+from ftwax.networks import embeddings
 from ftwax.population import (
   evolution,
   players,
@@ -92,6 +93,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     ValueError: if environment, agent, members and opponents do not fit
       together, or the data of the run do not fit into memory.
   """
+  compilation.check_settings()
   agent, population = experiment.agent, experiment.population
   factory = experiment.environment_factory
   evaluation_factory = experiment.evaluation_factory
@@ -144,6 +146,20 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   )
 
 
+def describe_inputs(parts: Prepared) -> str:
+  """Returns a line on what the entries of the observation are taken for."""
+  torso = parts.experiment.agent.torso
+  if parts.experiment.agent.network is not None or callable(torso):
+    return 'Observation: as your network or torso reads it.'
+  entries = embeddings.named_leaves(parts.spec.environment.observations)
+  chosen = getattr(torso, 'encodings', {})
+  words = [
+    f'{name} {encodings.describe(spec, chosen.get(name))}'.strip()
+    for name, spec in entries.items()
+  ]
+  return f'Observation: {"; ".join(words)}.'
+
+
 def _read(
   experiment: experiment_lib.ExperimentConfig,
   factory: game_vectors.EnvironmentFactory,
@@ -183,12 +199,12 @@ def _check_select(
 ) -> None:
   """Raises a ValueError if ratings decide where nobody wins."""
   is_team = spec.num_players > 1 and max(spec.teams) == 0
-  decides = experiment.select is selection.win_probability
+  decides = isinstance(experiment.select, selection.WinProbability)
   if is_team and decides and experiment.population.exploits:
     raise ValueError(
       'select (win_probability) must judge by returns in a game of one team'
-      f' {spec.teams}, which nobody wins; choose selection.truncation or'
-      ' selection.t_test.'
+      f' {spec.teams}, which nobody wins; choose selection.Truncation() or'
+      ' selection.TTest().'
     )
 
 

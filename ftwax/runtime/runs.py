@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 
-from ftwax import types
+from ftwax import compilation, types
 from ftwax.records import checkpoints, game_files, run_directory, trackers
 from ftwax.runtime import devices as devices_lib
 from ftwax.runtime import (
@@ -127,6 +127,7 @@ class MakeRun(Protocol):
     """Makes a run; `stack` closes its parts in reverse order."""
 
 
+@compilation.usual_settings()
 def run_experiment(
   experiment: experiment_lib.ExperimentConfig,
   eval_every: int | str | None = None,
@@ -220,6 +221,7 @@ def run_experiment(
     make_run = _choose(experiment, parts, devices, directory)
   else:
     make_run = _prepare_run(runtime, parts, devices)
+  print(prepare.describe_inputs(parts), flush=True)
   directory = directory or open_run_directory(experiment, run_dir, resume)
   return execute(make_run, parts, directory, resume, period, num_eval_episodes)
 

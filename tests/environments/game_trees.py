@@ -66,6 +66,11 @@ class _Level(NamedTuple):
     return np.asarray(self.timestep.step_type[:, 0]) == types.LAST
 
   @property
+  def waits(self) -> Any:
+    """Whether it is not the first seat's turn, bool [n]."""
+    return np.asarray(self.timestep.step_type[:, 0]) == types.ABSENT
+
+  @property
   def masks(self) -> Any:
     """The legal actions of both seats, bool [n, 2, A]."""
     return np.asarray(self.timestep.observation[types.ACTION_MASK], bool)
@@ -172,8 +177,8 @@ def _expand(
 ) -> _Level:
   """Returns the histories that are one move longer."""
   masks, is_open = level.masks, ~level.is_last
-  idle = masks.shape[2] - 1
-  mover = np.where(masks[:, 0, idle], 1, 0)
+  idle = masks.shape[2]
+  mover = np.where(level.waits, 1, 0)
   rows = np.arange(len(mover))
   chances = np.ones(masks.shape[::2])
   memory = list(level.memory)
@@ -186,7 +191,7 @@ def _expand(
       chances = np.where((mover == seat)[:, None], own, chances)
   legal = masks[rows, mover] & is_open[:, None]
   parent, move = np.nonzero(legal)
-  action = np.full((len(parent), 2), idle, np.int32)
+  action = np.array(level.action[parent])
   action[np.arange(len(parent)), mover[parent]] = move
   state, timestep = _in_chunks(
     _vectorized(game.step),
@@ -224,7 +229,7 @@ def _evaluate(level: _Level, child: Any, below: Any, responds: bool) -> Any:
     np.add.at(totals, level.information, of_moves)
     best = np.where(masks[:, 0], totals[level.information], -np.inf)
     chosen = of_moves[np.arange(len(best)), best.argmax(axis=1)]
-    summed = np.where(masks[:, 0, -1], summed, chosen)
+    summed = np.where(level.waits, summed, chosen)
   return np.where(level.is_last, values, summed)
 
 

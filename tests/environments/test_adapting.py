@@ -2,6 +2,7 @@
 
 import functools
 
+import dm_env
 import fakes
 import gymnasium
 import numpy as np
@@ -147,8 +148,8 @@ def test_an_environment_has_a_name(environment, name):
     (_OldReset, r"'_OldReset' \(a ndarray\) must be \(observation, info\)"),
     (_NoReward, r"reward of environment 'test\[0\]' \(None\) must be"),
     (_NeedsMore, r'_NeedsMore\(size\)\) must be made from a seed.*lambda seed'),
-    (_Turns(), r'aec_to_parallel.*PettingZooGame'),
-    (_Turns, r'made a _Turns; convert it by .*aec_to_parallel'),
+    (_Turns(), r'pass a function of a seed that wraps it in a .*PettingZooG'),
+    (_Turns, r'made a _Turns; pass a function of a seed that wraps it'),
     (fakes.FakeEnvironment(fakes.make_vector_spec()), 'pass a function that'),
     ('CartPol-v1', r"environment \('CartPol-v1'\).*Did you mean: `CartPole`"),
     (lambda one, two: Counting(), r'must be made from a seed, or from nothing'),
@@ -171,3 +172,27 @@ def test_the_adapter_alone_gives_none_for_no_reward():
   made = gymnasium_adapter.GymnasiumEnvironment(_NoReward())
   made.reset()
   assert made.step(0).reward is None
+
+
+def test_adapted_environments_keep_their_observations():
+  class Reusing(fakes.FakeEnvironment):
+    def step(self, action):
+      timestep = super().step(action)
+      self._buffer[:] = timestep.observation
+      return timestep._replace(observation=self._buffer)
+
+    def reset(self):
+      self._buffer = super().reset().observation
+      return dm_env.restart(self._buffer)
+
+  made = Reusing(fakes.make_vector_spec())
+  made.title = 'reusing'
+  adapted = adapting.adapt(made, 0)
+  assert isinstance(adapted, dm_env.Environment)
+  assert adapted.title == 'reusing'
+  assert adapted.observation_spec() == made.observation_spec()
+  first = adapted.reset()
+  seen = first.observation.copy()
+  after = [adapted.step(np.int32(0)) for _ in range(3)]
+  np.testing.assert_array_equal(first.observation, seen)
+  assert (after[0].observation != after[1].observation).any()

@@ -1,6 +1,7 @@
 """Checks of environments, and the command for them."""
 
 import pathlib
+import re
 
 import fakes
 import gymnasium
@@ -64,6 +65,37 @@ def test_each_trap_gets_advice(sentence, findings=[]):  # noqa: B006
   assert any(one.startswith(sentence) for one in findings[0].advice)
 
 
+class Valve(gymnasium.Env):
+  """Has a bound on one side of its action."""
+
+  observation_space = spaces.Box(0, 255, (4, 20, 20), np.uint8)
+  action_space = spaces.Box(0.0, np.inf, (1,))
+
+  def reset(self, seed=None, options=None):
+    return self.observation_space.sample(), {}
+
+  def step(self, action):
+    assert action >= 0.0
+    return self.observation_space.sample(), 1.0, True, False, {}
+
+
+def test_half_bounded_actions_and_what_entries_are_taken_for_are_told():
+  found = checking.check(Valve, num_steps=20)
+  assert any('bound on one side only' in one for one in found.advice)
+  assert 'pixels in [0, 1] (image, 20x20x4)' in (found.facts['observation'])
+
+
+def test_random_actions_lie_within_far_bounds():
+  class Far(Valve):
+    action_space = spaces.Box(150.0, 200.0, (1,))
+
+    def step(self, action):
+      assert 150.0 <= action <= 200.0
+      return super().step(action)
+
+  checking.check(Far, num_steps=20)
+
+
 def test_an_error_of_the_environment_is_that_of_a_run():
   class Raising(Codes):
     def step(self, action):
@@ -106,3 +138,35 @@ def test_the_command_checks_a_file(tmp_path, capsys):
   missing = pathlib.Path(tmp_path, 'none.py')
   with pytest.raises(SystemExit, match='must name a file, and there is no'):
     commands.main(['check', f'{missing}:Pole'])
+
+
+_PAGE = pathlib.Path(__file__).parents[2] / 'docs/how_to'
+_SPACES = re.findall(
+  r'^\| `([A-Z].*\))` \| (.*) \|$',
+  (_PAGE / 'observations_and_actions.md').read_text('utf-8'),
+  re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(('text', 'taken_for'), _SPACES)
+def test_the_page_says_what_each_space_is_taken_for(text, taken_for):
+  names = {**vars(spaces), 'inf': np.inf}
+  names |= {'uint8': np.uint8, 'float32': np.float32}
+  space = eval(text, names)  # Of our own page.
+
+  class Shows(gymnasium.Env):
+    observation_space = spaces.Dict(x=space)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+      return self.observation_space.sample(), {}
+
+    def step(self, action):
+      return self.observation_space.sample(), 1.0, True, False, {}
+
+  found = checking.check(Shows, num_steps=3)
+  assert found.facts["observation['x']"].endswith(f'taken for {taken_for}')
+
+
+def test_the_page_has_twelve_spaces():
+  assert len(_SPACES) == 12

@@ -5,12 +5,15 @@ import sys
 
 import dm_env
 import fakes
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from ftwax.environments import (
   environment_faults,
   game_vectors,
+  gymnasium_adapter,
   process_games,
   validation,
 )
@@ -128,4 +131,37 @@ def test_games_of_several_seats_are_told_alike():
     environment_faults.EnvironmentFault,
     match=r"environment 'match\[0\]' raised TypeError .* in reset, at",
   ):
+    made.reset()
+
+
+def test_an_adapters_own_line_is_not_the_users():
+  class Half(gymnasium.Env):
+    observation_space = spaces.Dict(
+      x=spaces.Box(0, 1, (1,)), y=spaces.Box(0, 1, (1,))
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+      return {'x': np.zeros(1, np.float32)}, {}
+
+  made = game_vectors.make_games(lambda seed: Half(), [0], 'half')
+  with pytest.raises(
+    environment_faults.EnvironmentFault, match='the adapter could not take'
+  ) as info:
+    made.reset()
+  assert 'gymnasium_spaces.py' in str(info.value)
+  assert 'fix the environment' not in str(info.value)
+
+
+def test_an_adapters_message_is_left_as_it_is():
+  class Old(gymnasium.Env):
+    observation_space = spaces.Box(0, 1, (1,))
+    action_space = spaces.Discrete(2)
+    render_mode = None
+
+    def reset(self, seed=None, options=None):
+      return gymnasium_adapter.GymnasiumEnvironment(self).render()
+
+  made = game_vectors.make_games(lambda seed: Old(), [0], 'old')
+  with pytest.raises(ValueError, match='render_mode .None. of'):
     made.reset()

@@ -11,6 +11,7 @@ from gymnasium import vector as gymnasium_vector
 
 from ftwax import types
 from ftwax.environments import (
+  game_vectors,
   gymnasium_adapter,
   vector,
 )
@@ -249,12 +250,98 @@ def test_vectors_of_gymnasiums_own():
     environment.close()
 
 
-def test_same_step_without_access_to_the_rows_is_refused():
-  wrapped = gymnasium.wrappers.vector.RecordEpisodeStatistics(
-    make_sync(SAME_STEP)
+def _wrapped(mode):
+  return gymnasium.wrappers.vector.RecordEpisodeStatistics(make_sync(mode))
+
+
+def test_vectors_that_reset_in_the_same_step_lose_nothing():
+  rng = np.random.default_rng(0)
+  actions = rng.integers(0, 3, (60, 4)).astype(np.int32)
+  alone = gymnasium_adapter.GymnasiumVectorEnvironment(make_sync(SAME_STEP), 3)
+  rows = [[] for _ in range(4)]
+  places = np.zeros(4, int)
+  environment = gymnasium_adapter.GymnasiumVectorEnvironment(
+    _wrapped(SAME_STEP), 3
   )
-  with pytest.raises(ValueError, match='must be NEXT_STEP, since other modes'):
-    gymnasium_adapter.GymnasiumVectorEnvironment(wrapped)
+  checked = game_vectors.VectorGames(environment, 'same step')
+  assert checked.spec.environment.absences
+  timestep = checked.reset()
+  # Each row takes its own actions, whenever it decides.
+  for _ in range(60):
+    decides = timestep.step_type < LAST
+    for row in range(4):
+      if timestep.step_type[row] != types.ABSENT:
+        rows[row].append(jax.tree.map(lambda x, i=row: x[i], timestep))
+    action = actions[np.minimum(places, 59), np.arange(4)]
+    waits = timestep.step_type == types.ABSENT
+    action = np.where(waits, actions[places - 1, np.arange(4)], action)
+    places += decides
+    timestep = checked.step(action)
+  for row, seen in enumerate(rows):
+    own = alone._one_by_one._environments[row]
+    expected, place = own.reset(), 0
+    for one in seen:
+      assert one.step_type == expected.step_type
+      assert_equal(one.observation, expected.observation)
+      if one.step_type != FIRST:
+        assert (one.reward, one.discount) == (
+          expected.reward, expected.discount,
+        )  # fmt: skip
+      is_end = one.step_type == LAST
+      expected = own.step(actions[place, row])
+      place += not is_end
+    assert len(seen) > 30
+
+
+class Batch(gymnasium_vector.VectorEnv):
+  """As batched simulators do, gives last observations as one array."""
+
+  metadata = {'autoreset_mode': SAME_STEP}
+  num_envs = 64
+  single_observation_space = spaces.Box(0, 99, (1,))
+  single_action_space = BINARY
+  has_final = True
+
+  def reset(self, seed=None, options=None):
+    # Half of the rows are one step ahead.
+    self._time = np.arange(64) % 2
+    return self._see(), {}
+
+  def step(self, action):
+    self._time += 1
+    final, ended = self._see(), self._time == 3
+    self._time[ended] = 0
+    infos = {'final_obs': final} if self.has_final else {}
+    no = np.zeros(64, bool)
+    return self._see(), np.ones(64), ended, no, infos
+
+  def _see(self):
+    return self._time[:, None].astype(np.float32)
+
+
+def test_half_of_a_batch_may_end_in_one_step():
+  environment = gymnasium_adapter.GymnasiumVectorEnvironment(Batch())
+  timesteps = play(environment, [np.zeros(64, np.int32)] * 8)
+  kinds = np.stack([one.step_type for one in timesteps])
+  seen = np.stack([one.observation[:, 0] for one in timesteps])
+  assert kinds[:7, 0].tolist() == [0, 1, 1, 3, 2, 0, 1]
+  assert kinds[:7, 1].tolist() == [0, 1, 2, 0, 1, 3, 1]
+  assert seen[:7, 0].tolist() == [0, 1, 2, 2, 3, 0, 1]
+  assert seen[:4, 1].tolist() == [1, 2, 3, 0]
+
+
+def test_same_step_without_last_observations_is_refused():
+  class Lossy(Batch):
+    has_final = False
+
+  environment = gymnasium_adapter.GymnasiumVectorEnvironment(Lossy())
+  with pytest.raises(ValueError, match="must hold the last .* 'final_obs'"):
+    play(environment, [np.zeros(64, np.int32)] * 3)
+
+
+def test_vectors_that_do_not_reset_are_refused():
+  with pytest.raises(ValueError, match=r'must be NEXT_STEP or SAME_STEP.*make'):
+    gymnasium_adapter.GymnasiumVectorEnvironment(_wrapped(DISABLED))
 
 
 def test_autoreset_mode_must_be_in_the_metadata():

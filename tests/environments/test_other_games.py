@@ -58,7 +58,7 @@ def test_agents_of_jaxmarl_are_players_with_roles(key):
   compiled_games.check_shapes(game)
   assert game.roles == (0, 0, 1) and game.spec.actions.num_values == 4
   state, seen = _run(game, [jnp.array([1, 0, 3])] * 2, key)
-  np.testing.assert_array_equal(seen.step_type, [[0] * 3, [1] * 3, [2] * 3])
+  np.testing.assert_array_equal(seen.step_type, [[0] * 3, [1, 2, 1], [2] * 3])
   np.testing.assert_array_equal(seen.reward, [[0] * 3, [1, 0, 3], [1, 0, 3]])
   np.testing.assert_array_equal(seen.discount, [[1] * 3, [1, 0, 1], [0] * 3])
   np.testing.assert_array_equal(
@@ -78,7 +78,7 @@ def test_one_team_may_be_paid_for_more_than_its_score(key):
   _, seen = _run(game, [jnp.array([1, 0, 3])] * 2, key)
   np.testing.assert_array_equal(seen.reward[1], [6, 5, 8])
   np.testing.assert_array_equal(seen.step_type[2], [2, 2, 2])
-  np.testing.assert_array_equal(seen.discount, 1.0)
+  np.testing.assert_array_equal(seen.discount, [[1] * 3, [1, 0, 1], [1] * 3])
 
 
 def test_unavailable_actions_of_jaxmarl_are_masked(key):

@@ -2,10 +2,12 @@
 
 import gymnasium
 import numpy as np
+import pettingzoo
 import pytest
+from pettingzoo.utils import conversions
 
 from ftwax import types
-from ftwax.environments import games, pettingzoo_adapter
+from ftwax.environments import game_vectors, games, pettingzoo_adapter
 
 
 class FakeParallel:
@@ -75,24 +77,26 @@ def play(game, action=(1, 2, 3)):
 
 
 @pytest.mark.parametrize('truncates', [False, True])
-def test_players_stay_until_the_end_of_the_game(truncates):
+def test_a_seat_ends_with_its_agent(truncates):
   game: games.GameEnvironment = pettingzoo_adapter.PettingZooGame(
     FakeParallel(truncates), teams=(0, 0, 1)
   )
   timesteps = play(game)
-  assert [int(t.step_type[0]) for t in timesteps] == [0, 1, 1, 1, 2]
-  assert all(len(set(t.step_type)) == 1 for t in timesteps)
+  kinds = np.stack([t.step_type for t in timesteps])
+  np.testing.assert_array_equal(kinds[:, 0], [0, 1, 1, 1, 2])
+  # Out until the game is over, when it repeats that it has ended.
+  np.testing.assert_array_equal(kinds[:, 2], [0, 1, 2, 3, 2])
   rewards = np.stack([t.reward for t in timesteps])
   np.testing.assert_array_equal(rewards[:, 0], [0, 1, 1, 1, 1])
   np.testing.assert_array_equal(rewards[:, 2], [0, 3, 3, 0, 0])
   discounts = np.stack([t.discount for t in timesteps])
   last = float(truncates)
   np.testing.assert_array_equal(discounts[:, 0], [1, 1, 1, 1, last])
-  np.testing.assert_array_equal(discounts[:, 2], [1, 1, 0, 0, 0])
+  np.testing.assert_array_equal(discounts[:3, 2], [1, 1, 0])
   seen = np.stack([t.observation for t in timesteps])
   assert seen.dtype == np.float32 and rewards.dtype == np.float32
   np.testing.assert_array_equal(
-    seen[:, 2], [[3, 0, 0], [3, 1, 3], [3, 2, 3], [0, 0, 0], [0, 0, 0]]
+    seen[:, 2], [[3, 0, 0], [3, 1, 3], [3, 2, 3], [0, 0, 0], [3, 2, 3]]
   )
   spec = types.make_environment_spec(game)
   spec.observations.validate(seen[0, 0])
@@ -225,3 +229,112 @@ def test_spaces_that_cannot_be_padded_are_refused(kind, space):
     ValueError, match=f'{kind} of player 1 must differ .* to be padded,'
   ):
     pettingzoo_adapter.PettingZooGame(Uneven())
+
+
+F, M, L, A = types.FIRST, types.MID, types.LAST, types.ABSENT
+
+
+class Respawning(FakeParallel):
+  """Agent c is killed at step 2 and begins again in the same step."""
+
+  def step(self, actions):
+    seen, rewards, terminations, truncations, infos = super().step(actions)
+    if self.time == 2:
+      self.agents = [*self.agents, 'c']
+      infos['c'] = {'final_obs': seen['c']}
+      seen['c'] = np.array([9.0, 0.0, 0.0])
+    return seen, rewards, terminations, truncations, infos
+
+
+def test_an_agent_that_begins_again_in_the_same_step_loses_nothing():
+  game = pettingzoo_adapter.PettingZooGame(Respawning())
+  timesteps = play(game)
+  kinds = np.stack([one.step_type for one in timesteps], axis=1)
+  np.testing.assert_array_equal(
+    kinds, [[F, M, M, A, M, L], [F, M, M, A, M, L], [F, M, L, F, M, L]]
+  )
+  seen = [one.observation[2].tolist() for one in timesteps]
+  assert seen[2] == [3, 2, 3] and seen[3] == [9, 0, 0]
+  assert len(game.env.actions) == 4
+
+
+class Nim(pettingzoo.AECEnv):
+  """Who takes the last of five matches wins; each takes one or two."""
+
+  metadata = {'name': 'nim', 'is_parallelizable': True}
+  possible_agents = ['one', 'two', 'three']
+  render_mode = None
+
+  def observation_space(self, agent):
+    return gymnasium.spaces.Dict(
+      observation=gymnasium.spaces.Box(0, 5, (1,), np.float32),
+      action_mask=gymnasium.spaces.Box(0, 1, (2,), np.int8),
+    )
+
+  def action_space(self, agent):
+    return gymnasium.spaces.Discrete(2)
+
+  def observe(self, agent):
+    is_turn = agent == self.agent_selection
+    return {
+      'observation': np.array([self.left], np.float32),
+      'action_mask': np.array([1, self.left > 1], np.int8) * is_turn,
+    }
+
+  def reset(self, seed=None, options=None):
+    self.left, self.agents = 5, list(self.possible_agents)
+    for name in ('rewards', '_cumulative_rewards'):
+      setattr(self, name, dict.fromkeys(self.agents, 0.0))
+    self.terminations = dict.fromkeys(self.agents, False)
+    self.truncations = dict.fromkeys(self.agents, False)
+    self.infos = {agent: {} for agent in self.agents}
+    self.agent_selection = self.agents[0]
+
+  def step(self, action):
+    agent = self.agent_selection
+    if self.terminations[agent]:
+      self._was_dead_step(None)
+      return
+    assert action < self.left
+    self._cumulative_rewards[agent] = 0.0
+    self._clear_rewards()
+    self.left -= action + 1
+    if self.left == 0:
+      self.rewards = dict.fromkeys(self.agents, -1.0) | {agent: 1.0}
+      self.terminations = dict.fromkeys(self.agents, True)
+    place = self.possible_agents.index(agent)
+    self.agent_selection = self.possible_agents[(place + 1) % 3]
+    self._accumulate_rewards()
+
+
+def test_turns_decide_who_acts():
+  game = pettingzoo_adapter.PettingZooGame(Nim())
+  made = game_vectors.make_games(lambda seed: game, [0], 'nim')
+  timesteps = [made.reset()]
+  for action in (0, 1, 0, 0):
+    timesteps.append(made.step(np.full(3, action, np.int32)))
+  kinds = np.stack([one.step_type for one in timesteps], axis=1)
+  np.testing.assert_array_equal(
+    kinds, [[F, A, A, M, L], [A, F, A, A, L], [A, A, F, A, L]]
+  )
+  np.testing.assert_array_equal(timesteps[4].reward, [1, -1, -1])
+  np.testing.assert_array_equal(timesteps[4].discount, [0, 0, 0])
+  left = [one.observation['observation'].max() for one in timesteps[:4]]
+  assert left == [5, 4, 2, 1]
+  np.testing.assert_array_equal(game.outcome(), [1, -0.5, -0.5])
+  assert made.step(np.zeros(3, np.int32)).step_type.tolist() == [F, A, A]
+
+
+def test_games_in_turns_that_were_made_parallel_are_in_turns():
+  game = pettingzoo_adapter.PettingZooGame(
+    conversions.turn_based_aec_to_parallel(Nim())
+  )
+  made = game_vectors.make_games(lambda seed: game, [0], 'nim')
+  timesteps = [made.reset()]
+  for action in (0, 1, 0, 0):
+    timesteps.append(made.step(np.full(3, action, np.int32)))
+  kinds = np.stack([one.step_type for one in timesteps], axis=1)
+  np.testing.assert_array_equal(
+    kinds, [[F, A, A, M, L], [A, F, A, A, L], [A, A, F, A, L]]
+  )
+  np.testing.assert_array_equal(timesteps[4].reward, [1, -1, -1])

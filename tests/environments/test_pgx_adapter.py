@@ -69,20 +69,25 @@ def _play(game, key, moves):
   first, seat, steps = int(state.state.current_player), None, []
   for move in moves:
     seat = int(state.state.current_player)
-    action = jnp.full(2, game.spec.actions.num_values - 1).at[seat].set(move)
+    action = jnp.zeros(2, jnp.int32).at[seat].set(move)
     state, timestep = game.step(state, action)
     steps.append(timestep)
   return first, state, steps
 
 
-def test_a_seat_that_waits_can_only_do_nothing(game, key):
+def test_a_seat_whose_turn_it_is_not_is_absent(game, key):
   state, timestep = game.reset(key)
   mover = int(state.state.current_player)
   seen = timestep.observation
-  np.testing.assert_array_equal(seen['is_my_turn'], np.arange(2) == mover)
-  np.testing.assert_array_equal(seen['action_mask'][mover], [1, 1, 0])
-  np.testing.assert_array_equal(seen['action_mask'][1 - mover], [0, 0, 1])
+  np.testing.assert_array_equal(seen['action_mask'][mover], [1, 1])
   np.testing.assert_array_equal(seen['board'], [[3, 0], [3, 1]])
+  first, _, steps = _play(game, key, [0, 0, 0])
+  own, other = [
+    [int(one.step_type[seat]) for one in (timestep, *steps)]
+    for seat in (first, 1 - first)
+  ]
+  assert own == [types.FIRST, types.ABSENT, types.MID, types.LAST]
+  assert other == [types.ABSENT, types.FIRST, types.ABSENT, types.LAST]
 
 
 def test_the_end_rewards_both_seats_at_one_step(game, key):
@@ -97,18 +102,16 @@ def test_the_end_rewards_both_seats_at_one_step(game, key):
   np.testing.assert_array_equal(game.outcome(state), expected)
 
 
-@pytest.mark.parametrize('move', [1, 2], ids=['illegal', 'nothing'])
-def test_illegal_moves_lose(game, key, move):
-  first, _, steps = _play(game, key, [1, move])
+def test_illegal_moves_lose(game, key):
+  first, _, steps = _play(game, key, [1, 1])
   assert steps[1].reward[1 - first] == -1.0 and steps[1].reward[first] == 1.0
   assert steps[1].step_type[0] == types.LAST
 
 
-def test_the_script_takes_a_win_and_waits_otherwise(game, key):
+def test_the_script_takes_a_win(game, key):
   first, state, _ = _play(game, key, [0])
   look_ahead = game.scripts['look_ahead']
   assert look_ahead(key, state, 1 - first) == 1  # Both stones.
-  assert look_ahead(key, state, first) == 2
 
 
 def test_random_players_are_legal(game, key):
@@ -119,7 +122,8 @@ def test_random_players_are_legal(game, key):
   for _ in range(6):
     mask = timestep.observation['action_mask']
     action, state = act(None, jnp.arange(100), timestep, state)
-    assert mask[np.arange(100), action].all()
+    decides = timestep.step_type < types.LAST
+    assert mask[np.arange(100), action][decides].all()
     timestep = games.step(action)
     is_last = timestep.step_type == types.LAST
     ended += is_last.sum()

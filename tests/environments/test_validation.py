@@ -1,9 +1,12 @@
 import dm_env
 import fakes
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from dm_env import specs
 
+from ftwax import types
 from ftwax.environments import validation, vector
 
 FIRST, MID, LAST = dm_env.StepType
@@ -248,3 +251,49 @@ def test_close_closes():
   scripted = ScriptedEnvironment(SPEC)
   vector.VectorEnvironment([scripted], 'maze').close()
   assert scripted.is_closed
+
+
+MASKED = fakes.add_action_mask(fakes.make_dict_spec())
+
+
+def _masked(step_type, is_legal):
+  observation = fakes.sample(np.random.default_rng(0), MASKED.observations)
+  observation[types.ACTION_MASK][:] = is_legal
+  return dm_env.TimeStep(step_type, np.float32(0), np.float32(1), observation)
+
+
+def test_a_state_without_a_legal_action_is_refused_with_its_step():
+  first, good = _masked(FIRST, 1), _masked(MID, 1)
+  run(MASKED, first, good, _masked(LAST, 0), first)
+  check_raises(
+    r"action_mask.* of environment 'maze\[0\]' \(\[0.*\]\) must allow an action"
+    r'.* Seen at step 2\.',
+    lambda: run(MASKED, first, good, _masked(LAST, 1), first, good,
+                _masked(MID, 0)),
+  )  # fmt: skip
+
+
+def test_the_seat_without_a_legal_action_is_named():
+  checker = validation.Checker(MASKED, 4, 2, 'chess')
+  rows = [_masked(FIRST, 1) for _ in range(4)]
+  rows[3] = _masked(FIRST, 0)
+  stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+  check_raises(
+    r"environment 'chess\[1\]'.* Seen at seat 1, step 0\.",
+    checker.check, stacked,
+  )  # fmt: skip
+  steps = jax.tree.map(lambda x: jnp.stack([x, x])[:, None], rows[3])
+  steps = steps._replace(step_type=jnp.array([[FIRST], [MID]]))
+  faults = validation.find_faults(validation.make_fields(MASKED), steps)
+  assert faults.any()
+
+
+def test_huge_bounds_are_told_once(caplog):
+  validation._warn_of_bounds.cache_clear()
+  spec = SPEC._replace(
+    actions=specs.BoundedArray((2,), np.float32, -3e38, 3e38)
+  )
+  for _ in range(2):
+    validation.check_spec(spec, 'valve')
+  told = [one for one in caplog.messages if 'beyond a million' in one]
+  assert len(told) == 1 and "'valve'" in told[0]

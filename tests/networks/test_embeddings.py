@@ -71,7 +71,7 @@ def test_codes_of_few_values_are_one_hot():
 
 def test_codes_of_a_grid_have_unit_scale():
   # An observation of MiniGrid: objects 0 to 10, of six colors, in three states.
-  spec = specs.BoundedArray((7, 7, 3), np.uint8, 0, 255)
+  spec = specs.BoundedArray((7, 7, 3), np.uint8, 0, 254)
   grid = np.random.default_rng(0).integers(0, [11, 6, 3], (4, 7, 7, 3))
   grid[1] = grid[0]
   grid[1, 3, 6, 2] = (grid[0, 3, 6, 2] + 1) % 3
@@ -90,7 +90,7 @@ def test_codes_of_a_grid_have_unit_scale():
   changed = np.any(features[0] != features[1], axis=-1)  # [7, 7, 3]
   assert np.argwhere(changed).tolist() == [[3, 6, 2]]
   scaled = embed(entry_encodings={'': 'scaled'})
-  np.testing.assert_allclose(scaled, grid.reshape(4, -1) / 255, rtol=1e-6)
+  np.testing.assert_allclose(scaled, grid.reshape(4, -1) / 254, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,12 @@ def test_codes_of_a_grid_have_unit_scale():
     (specs.Array((6,), np.int32), 'scaled'),
     (specs.BoundedArray((7, 7, 3), np.float32, 0, 10), 'scaled'),
     (specs.DiscreteArray(50), 'one_hot'),
+    (specs.DiscreteArray(200_000), 'embedding'),
+    (specs.BoundedArray((9, 9, 3), np.uint8, 0, 255), 'scaled'),
+    (specs.BoundedArray((3, 9, 9), np.uint8, 0, 255), 'scaled'),
+    (specs.BoundedArray((2, 3, 3), np.uint8, 0, 255), 'scaled'),
+    (specs.BoundedArray((4, 84, 84), np.uint8, 0, 255), 'scaled'),
+    (specs.BoundedArray((4, 84, 84, 3), np.uint8, 0, 255), 'scaled'),
   ],
 )
 def test_encoding_is_chosen_by_dtype_shape_and_bounds(spec, encoding):
@@ -272,3 +278,75 @@ def test_reward_transform(reward_transform, expected):
     2, np.array([0, 0]), [-30.0, 2.0], reward_transform=reward_transform
   )
   np.testing.assert_allclose(embedding[:, -1], expected, rtol=1e-6)
+
+
+def _picture(shape):
+  return specs.BoundedArray(shape, np.uint8, 0, 255)
+
+
+@pytest.mark.parametrize(
+  ('shape', 'order'),
+  [
+    ((4, 20, 24), (1, 2, 0)),
+    ((3, 20, 24), (1, 2, 0)),
+    ((20, 24, 3), (0, 1, 2)),
+    ((16, 20, 24), (1, 2, 0)),
+    ((2, 20, 24, 3), (1, 2, 0, 3)),
+    ((2, 3, 20, 24), (2, 3, 0, 1)),
+  ],
+)
+def test_stacks_and_leading_channels_are_pictures_of_more_channels(
+  shape, order
+):
+  frames = np.random.default_rng(0).integers(0, 256, (5, *shape), np.uint8)
+  last = frames.transpose(0, *(1 + axis for axis in order))
+  last = last.reshape(5, 20, 24, -1)
+
+  def embed(spec, frames):
+    transformed = hk.transform(
+      lambda frames: embeddings.ObservationEmbedding(spec)(frames)
+    )
+    params = transformed.init(jax.random.PRNGKey(0), frames)
+    return params, transformed.apply(params, None, frames)
+
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    embed(_picture(shape), frames),
+    embed(_picture(last.shape[1:]), last),
+  )
+
+
+@pytest.mark.parametrize(
+  ('spec', 'size'),
+  [
+    (specs.BoundedArray((10, 12, 50), np.uint8, 0, 255), '6,000'),
+    (specs.BoundedArray((5000,), np.int32, 0, 9), '5,000'),
+  ],
+)
+def test_too_many_codes_are_refused_with_the_choice(spec, size):
+  with pytest.raises(
+    ValueError, match=rf"{size}; set torso=torsos.Torso.encodings=.'map'"
+  ):
+    _embed({'map': spec}, {'map': np.zeros((1, *spec.shape), spec.dtype)})
+  embeddings_of_choice = hk.transform(
+    lambda codes: embeddings.ObservationEmbedding(
+      spec, entry_encodings={'': 'scaled'}
+    )(codes)
+  )
+  codes = np.zeros((1, *spec.shape), spec.dtype)
+  jax.eval_shape(embeddings_of_choice.init, jax.random.PRNGKey(0), codes)
+
+
+def test_a_table_of_many_symbols_is_small():
+  spec = specs.DiscreteArray(200_000)
+  init = hk.transform(lambda x: embeddings.ObservationEmbedding(spec)(x)).init
+  params = jax.eval_shape(init, jax.random.PRNGKey(0), np.zeros((1,), np.int32))
+  sizes = sum(leaf.size for leaf in jax.tree.leaves(params))
+  assert sizes < 200_000 * 33
+
+
+def test_images_with_bounds_of_float32_are_not_scaled():
+  largest = float(np.finfo(np.float32).max)
+  spec = specs.BoundedArray((20, 20), np.float32, -largest, largest)
+  image = np.ones((1, 20, 20), np.float32)
+  np.testing.assert_array_equal(embeddings.scale_image(image, spec), image)

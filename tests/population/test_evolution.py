@@ -23,6 +23,9 @@ BOUNDS = {
 }
 
 
+STILL, PERTURBED = evolution.Perturb(0.0), evolution.Perturb(1.0)
+
+
 @functools.cache
 def _compiled(config, **rules):
   return jax.jit(
@@ -52,13 +55,13 @@ def _assert_trees_equal(actual, expected):
 
 
 def test_copies_take_everything_but_key_and_steps(key):
-  population, config = _in_order(perturb_probability=0.0)
+  population, config = _in_order()
   population = population._replace(
     members=population.members._replace(steps=jnp.arange(4)),
     returns=jnp.arange(40.0).reshape(4, 10),
     num_returns=jnp.arange(4),
   )
-  after, generation = _evolve(key, population, config)
+  after, generation = _evolve(key, population, config, explore=STILL)
   parent = np.asarray(generation.parent)
   copied = parent != np.arange(4)
   assert copied[0]
@@ -86,7 +89,7 @@ def test_copies_take_everything_but_key_and_steps(key):
 
 
 def test_rows_are_read_before_any_is_written():
-  population, config = _in_order(perturb_probability=0.0)
+  population, config = _in_order()
 
   def in_a_ring(key, population, config):
     del key, population, config
@@ -102,8 +105,8 @@ def test_rows_are_read_before_any_is_written():
 
 
 def test_only_copies_explore(key):
-  population, config = _in_order(perturb_probability=1.0)
-  after, generation = _evolve(key, population, config)
+  population, config = _in_order()
+  after, generation = _evolve(key, population, config, explore=PERTURBED)
   copied = np.asarray(generation.parent) != np.arange(4)
   before = population.members.hyperparameters.learning_rate
   rate = np.asarray(after.members.hyperparameters.learning_rate)
@@ -125,7 +128,7 @@ def test_only_copies_explore(key):
 
 def test_crossover_keeps_some_of_the_own_traits_but_no_parameters(key):
   population, config = population_fakes.make_population(
-    64, burn_in_games=0, crossover_probability=0.25, perturb_probability=0.0
+    64, burn_in_games=0, crossover_probability=0.25
   )
 
   def copy_first(key, population, config):
@@ -134,7 +137,9 @@ def test_crossover_keeps_some_of_the_own_traits_but_no_parameters(key):
       jnp.zeros((64,), jnp.int32), jnp.zeros((64,))
     )
 
-  after, generation = _evolve(key, population, config, select=copy_first)
+  after, generation = _evolve(
+    key, population, config, explore=STILL, select=copy_first
+  )
   before = evolution.traits(population.members)
   for own, inherited, mixed in zip(
     *map(jax.tree.leaves, (before, generation.inherited, generation.explored)),
@@ -161,10 +166,8 @@ def test_crossover_keeps_some_of_the_own_traits_but_no_parameters(key):
 
 
 def test_only_copies_are_crossed(key):
-  population, config = _in_order(
-    crossover_probability=1.0, perturb_probability=0.0
-  )
-  after, generation = _evolve(key, population, config)
+  population, config = _in_order(crossover_probability=1.0)
+  after, generation = _evolve(key, population, config, explore=STILL)
   copied = np.asarray(generation.parent) != np.arange(4)
   assert copied[0]
   assert not copied[3]
@@ -179,7 +182,7 @@ def test_only_copies_are_crossed(key):
 
 def test_resample_draws_from_the_priors():
   population, config = population_fakes.make_population(
-    num_members=64, burn_in_games=0, resample_probability=0.25
+    num_members=64, burn_in_games=0
   )
   population = population._replace(
     ratings=jnp.where(jnp.arange(64) == 0, 3000.0, 0.0)
@@ -196,7 +199,7 @@ def test_resample_draws_from_the_priors():
     population,
     config,
     select=copy_first,
-    explore=evolution.resample,
+    explore=evolution.Resample(),
   )
   scale = np.asarray(after.members.hyperparameters.gradient_scale)[1:]
   kept = scale == np.asarray(generation.inherited.hyperparameters[1])[0]
@@ -237,11 +240,12 @@ def test_without_exploitation_nothing_changes(key):
 
 
 def test_a_population_of_populations_is_a_vmap(key):
-  population, config = _in_order(perturb_probability=1.0)
+  population, config = _in_order()
   keys = jax.random.split(key, 3)
-  evolve = jax.jit(jax.vmap(_compiled(config), in_axes=(0, None)))
+  evolve = _compiled(config, explore=PERTURBED)
+  evolve = jax.jit(jax.vmap(evolve, in_axes=(0, None)))
   afters, _ = evolve(keys, population)
-  alone, _ = _evolve(keys[2], population, config)
+  alone, _ = _evolve(keys[2], population, config, explore=PERTURBED)
   _assert_trees_equal(jax.tree.map(lambda leaf: leaf[2], afters), alone)
 
 
@@ -326,13 +330,15 @@ def test_the_lineage_replays_the_evolution_on_bits(tmp_path, random_evolution):
       assert np.asarray(actual).tobytes() == np.asarray(expected).tobytes()
 
 
-def _generations(num_generations, **options):
+def _generations(num_generations, explore=STILL, **options):
   """Yields populations and generations of an evolution, one by one."""
   population, config = population_fakes.make_population(
     4, burn_in_games=0, **options
   )
   evolve = jax.jit(
-    functools.partial(evolution.evolve, priors=PRIORS, config=config)
+    functools.partial(
+      evolution.evolve, priors=PRIORS, config=config, explore=explore
+    )
   )
   for key in jax.random.split(jax.random.PRNGKey(0), num_generations):
     ratings = 200.0 * jax.random.normal(key, (4,))
@@ -342,7 +348,7 @@ def _generations(num_generations, **options):
 
 
 def test_rows_tell_who_from_whom_why_and_what():
-  before, generation, after = next(_generations(1, perturb_probability=1.0))
+  before, generation, after = next(_generations(1, PERTURBED))
   rows = lineage_lib.rows(generation, 'win_probability')
   assert rows
   for row in json.loads(json.dumps(rows)):
@@ -367,7 +373,7 @@ def test_rows_tell_who_from_whom_why_and_what():
 def test_replay_between_training(tmp_path, crossover_probability):
   path = tmp_path / 'lineage.jsonl'
   for before, generation, after in _generations(
-    5, crossover_probability=crossover_probability
+    5, evolution.Perturb(), crossover_probability=crossover_probability
   ):
     rows = lineage_lib.rows(generation, 'test')
     files.append_rows(path, rows)
@@ -419,22 +425,6 @@ def test_the_lineage_of_another_population():
   )
 
 
-def test_flips_change_the_signs_that_a_prior_allows(key):
-  population, config = _in_order(perturb_probability=0.0, flip_probability=1.0)
-  after, generation = _evolve(key, population, config)
-  copied = np.asarray(generation.parent) != np.arange(4)
-  assert copied.any()
-  np.testing.assert_array_equal(
-    generation.explored.internal_rewards,
-    np.where(copied[:, None], -1, 1) * generation.inherited.internal_rewards,
-  )
-  # None of these can be negative.
-  _assert_trees_equal(
-    generation.explored.hyperparameters, generation.inherited.hyperparameters
-  )
-  _assert_trees_equal(generation.explored, evolution.traits(after.members))
-
-
 def test_a_floor_of_lineages_holds_over_generations(key):
   population, config = _in_order(min_lineages=2)
   for number in range(4):
@@ -444,7 +434,7 @@ def test_a_floor_of_lineages_holds_over_generations(key):
 
 
 def test_copies_may_take_traits_of_another_as_they_are(key):
-  population, config = _in_order(perturb_probability=1.0)
+  population, config = _in_order()
 
   def take(key, population, config):
     del key, population, config
@@ -455,7 +445,7 @@ def test_copies_may_take_traits_of_another_as_they_are(key):
       explores=jnp.array([False, True, True, False]),
     )
 
-  after, _ = _evolve(key, population, config, select=take)
+  after, _ = _evolve(key, population, config, explore=PERTURBED, select=take)
   before, now = population.members, after.members
   _assert_trees_equal(
     now.params,

@@ -80,7 +80,10 @@ def test_results_count_for_the_snapshot_and_fade(key):
   np.testing.assert_array_equal(copied.past.payoff.games, [[0, 0, 2]] * 2)
 
 
-def _rounds(population, config, rule=matchmaking.by_strength, num_rounds=2_000):
+BY_STRENGTH = matchmaking.ByStrength()
+
+
+def _rounds(population, config, rule=BY_STRENGTH, num_rounds=2_000):
   """Returns the seats [R, G, P] and variables [R, J, 1] of many rounds."""
 
   def begin(key):
@@ -96,7 +99,6 @@ def _rounds(population, config, rule=matchmaking.by_strength, num_rounds=2_000):
   [
     ({}, [0.04, 0.25, 0.64]),  # (1 - p)^2
     ({'past_exponent': 0.0}, [1.0, 1.0, 1.0]),
-    ({'prefers_equal_past': True}, [0.16, 0.25, 0.16]),
   ],
 )
 def test_snapshots_are_drawn_by_win_rates(key, options, expected):
@@ -106,7 +108,7 @@ def test_snapshots_are_drawn_by_win_rates(key, options, expected):
     scores=games * jnp.array([[0.8, 0.5, 0.2]]), games=games
   )
   population = population._replace(past=population.past._replace(payoff=payoff))
-  seats, past = _rounds(population, CONFIG.replace(**options))
+  seats, past = _rounds(population, CONFIG, matchmaking.ByStrength(**options))
   # Opponents have the seats of the seating, under the snapshots' numbers.
   named = seats[:, PLACES.opponents == 0]
   assert set(named.reshape(-1).tolist()) == {2}
@@ -127,7 +129,7 @@ def test_a_league_is_a_rule(key):
   """An exploiter meets snapshots of the main agent alone."""
 
   def league(population, config):
-    meetings = matchmaking.by_strength(population, config)
+    meetings = matchmaking.ByStrength()(population, config)
     is_main = population.past.member == 0
     return meetings._replace(past=meetings.past * is_main[None])
 
@@ -141,7 +143,6 @@ def test_bad_options_are_refused():
   for options, message in (
     ({'num_past': -1}, r'num_past \(-1\) must be at least 0'),
     ({'past_period': 0}, r'past_period \(0\) must be at least 1'),
-    ({'past_exponent': -1.0}, r'past_exponent \(-1.0\) must be finite'),
   ):
     with pytest.raises(ValueError, match=message):
       CONFIG.replace(**options)

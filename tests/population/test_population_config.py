@@ -1,15 +1,15 @@
 import pytest
 
+from ftwax.population import evolution, matchmaking, selection
 from ftwax.population import population_config as config_lib
 
 
 def test_defaults_are_those_of_the_paper():
-  config = config_lib.PopulationConfig(num_members=30)
-  assert config.win_probability_threshold == 0.7
-  assert config.burn_in_games == 1000
-  assert config.perturb_probability == 0.05
-  assert config.perturb_factors == (0.8, 1.2)
-  assert config.matchmaking_deviation == 1 / 6
+  assert config_lib.PopulationConfig(num_members=30).burn_in_games == 1000
+  assert selection.WinProbability().threshold == 0.7
+  rule = evolution.Perturb()
+  assert (rule.probability, rule.factors) == (0.05, (0.8, 1.2))
+  assert matchmaking.ByStrength().deviation == 1 / 6
 
 
 def test_replace_checks_again():
@@ -24,39 +24,75 @@ def test_replace_checks_again():
   [
     ({'num_members': 1}, r'num_members \(1\) must be at least 2.*exploits='),
     ({'num_members': 0}, r'num_members \(0\) must be at least 1'),
-    (
-      {'win_probability_threshold': 0.5},
-      r'win_probability_threshold \(0.5\) must be above 0.5 and below 1',
-    ),
-    ({'win_probability_threshold': 1.0}, r'threshold \(1.0\) must be above'),
     ({'burn_in_games': -1}, r'burn_in_games \(-1\) must be at least 0'),
     ({'num_returns': 0}, r'num_returns \(0\) must be at least 1'),
-    ({'truncation_fraction': 0.6}, r'truncation_fraction \(0.6\) must be'),
-    ({'t_test_level': 0.0}, r't_test_level \(0.0\) must be above 0'),
     ({'k_factor': float('nan')}, r'k_factor \(nan\) must be above 0'),
-    ({'matchmaking_deviation': 0.0}, r'deviation \(0.0\) must be above 0'),
     (
       {'crossover_probability': -0.1},
-      r'crossover_probability \(-0.1\) must be in',
+      r'probability \(-0.1\) must be at least 0',
     ),
-    ({'perturb_probability': 1.5}, r'perturb_probability \(1.5\) must be in'),
-    ({'resample_probability': -0.1}, r'resample_probability \(-0.1\) must'),
     ({'own_team_fraction': 1.5}, r'own_team_fraction \(1.5\) must'),
-    ({'flip_probability': 1.5}, r'flip_probability \(1.5\) must be in'),
-    ({'copy_confidence': 1.0}, r'copy_confidence \(1.0\) must be at least 0.5'),
-    ({'periods': ()}, r'periods \(\(\)\) must be at least 1'),
-    ({'periods': (0, 1)}, r'periods \(\(0, 1\)\) must be at least 1'),
     ({'min_lineages': 0}, r'min_lineages \(0\) must be at least 1'),
     ({'min_lineages': 5}, r'min_lineages \(5\) must be at most num_members'),
-    ({'min_decided_fraction': 1.1}, r'min_decided_fraction \(1.1\) must be in'),
-    ({'perturb_factors': (0.8,)}, r'perturb_factors .* must be two'),
-    ({'perturb_factors': (0.0, 1.2)}, r'perturb_factors .* must be two'),
+    (
+      {'min_decided_fraction': 1.1},
+      r'fraction \(1.1\) must be at .* at most 1',
+    ),
     ({'initial_rating': float('inf')}, r'initial_rating \(inf\) must be'),
   ],
 )
 def test_bad_options(options, message):
   with pytest.raises(ValueError, match=message):
     config_lib.PopulationConfig(**{'num_members': 4, **options})
+
+
+@pytest.mark.parametrize(
+  ('make', 'options', 'message'),
+  [
+    (
+      selection.WinProbability,
+      {'threshold': 0.5},
+      r'threshold \(0.5\) of WinProbability must be above 0.5 and below 1',
+    ),
+    (selection.WinProbability, {'threshold': 1.0}, r'\(1.0\) of WinProb'),
+    (selection.WinProbability, {'confidence': 1.0}, r'confidence \(1.0\) of'),
+    (
+      selection.Truncation,
+      {'fraction': 0.6},
+      r'fraction \(0.6\) .* at most 0.5',
+    ),
+    (
+      selection.TTest,
+      {'level': 0.0},
+      r'level \(0.0\) of TTest must be above 0',
+    ),
+    (
+      selection.MultipleFrequencies,
+      {'periods': (0, 1)},
+      r'periods \(\(0, 1\)\) .* must be at least 1',
+    ),
+    (
+      matchmaking.ByStrength,
+      {'deviation': 0.0},
+      r'deviation \(0.0\) .* above 0',
+    ),
+    (
+      matchmaking.ByStrength,
+      {'past_exponent': -1.0},
+      r'past_exponent \(-1.0\)',
+    ),
+    (
+      evolution.Perturb,
+      {'probability': 1.5},
+      r'probability \(1.5\) of Perturb',
+    ),
+    (evolution.Perturb, {'factors': (0.0, 1.2)}, r'factors .* must be above 0'),
+    (evolution.Resample, {'probability': -0.1}, r'probability \(-0.1\) of Res'),
+  ],
+)
+def test_bad_options_of_rules(make, options, message):
+  with pytest.raises(ValueError, match=message):
+    make(**options)
 
 
 def test_one_alone_may_play_without_copying():

@@ -45,7 +45,7 @@ def test_who_would_lose_by_a_margin_copies():
   # 73.6 points make 70% between teams of two.
   population, config = _with_ratings([1000, 1073, 1074, 900], [1000] * 4)
   parents, evidence = _select_often(
-    selection_lib.win_probability, population, config
+    selection_lib.WinProbability(), population, config
   )
   assert set(parents[:, 0]) == {0, 2}
   assert set(parents[:, 1]) == {1}
@@ -60,7 +60,7 @@ def test_who_would_lose_by_a_margin_copies():
 
 def test_nobody_copies_during_its_burn_in():
   population, config = _with_ratings([0, 0, 1000], [999, 1000, 1000])
-  parents, _ = _select_often(selection_lib.win_probability, population, config)
+  parents, _ = _select_often(selection_lib.WinProbability(), population, config)
   assert set(parents[:, 0]) == {0}
   assert set(parents[:, 1]) == {1, 2}
 
@@ -69,7 +69,7 @@ def test_truncation_copies_the_top_to_the_bottom():
   returns = np.arange(10.0)[:, None] + np.zeros((10, 2))
   population, config = _with_returns(returns[::-1])
   parents, evidence = _select_often(
-    selection_lib.truncation, population, config
+    selection_lib.Truncation(), population, config
   )
   assert (parents[:, :8] == np.arange(8)).all()
   for member in (8, 9):
@@ -88,7 +88,7 @@ def test_truncation_copies_the_top_to_the_bottom():
 def test_truncation_of_a_few_has_a_top_and_a_bottom(num_members):
   returns = np.arange(float(num_members))[:, None] + np.zeros((1, 3))
   population, config = _with_returns(returns)
-  parents, _ = _select_often(selection_lib.truncation, population, config, 20)
+  parents, _ = _select_often(selection_lib.Truncation(), population, config, 20)
   expected = np.arange(num_members)
   expected[0] = num_members - 1
   assert (parents == expected).all()
@@ -96,20 +96,20 @@ def test_truncation_of_a_few_has_a_top_and_a_bottom(num_members):
 
 def test_equals_do_not_copy_each_other():
   population, config = _with_returns(np.ones((4, 3)))
-  parents, _ = _select_often(selection_lib.truncation, population, config, 20)
+  parents, _ = _select_often(selection_lib.Truncation(), population, config, 20)
   assert (parents == np.arange(4)).all()
-  parents, _ = _select_often(selection_lib.t_test, population, config, 20)
+  parents, _ = _select_often(selection_lib.TTest(), population, config, 20)
   assert (parents == np.arange(4)).all()
 
 
 def test_who_has_no_returns_is_nobodys_donor():
   population, config = population_fakes.make_population(3, burn_in_games=0)
-  for rule in (selection_lib.truncation, selection_lib.t_test):
+  for rule in (selection_lib.Truncation(), selection_lib.TTest()):
     parents, _ = _select_often(rule, population, config, 20)
     assert (parents == np.arange(3)).all()
   done = jnp.array([[True], [False], [False]])
   population = state_lib.record_returns(population, jnp.zeros((3, 1)), done)
-  parents, _ = _select_often(selection_lib.truncation, population, config, 20)
+  parents, _ = _select_often(selection_lib.Truncation(), population, config, 20)
   assert (parents == [0, 0, 2]).all()
 
 
@@ -160,7 +160,7 @@ def test_t_test_copies_beyond_chance():
   rng = np.random.default_rng(0)
   noise = rng.normal(size=(3, 10))
   population, config = _with_returns(noise + np.array([[0.0], [0.1], [9.0]]))
-  parents, p_values = _select_often(selection_lib.t_test, population, config)
+  parents, p_values = _select_often(selection_lib.TTest(), population, config)
   assert set(parents[:, 0]) == {0, 2}
   assert set(parents[:, 1]) == {1, 2}
   assert set(parents[:, 2]) == {2}
@@ -183,10 +183,10 @@ def test_a_confident_copy_needs_more_than_the_noise_of_ratings():
   population, config = _with_ratings(
     [1000, 1000 + limit + quantile * noise - 0.1], [1000] * 2
   )
-  rule = selection_lib.win_probability
+  rule = selection_lib.WinProbability()
   parents, _ = _select_often(rule, population, config, 5)
   assert set(parents[:, 0]) == {1}
-  config = config.replace(copy_confidence=0.95)
+  rule = rule.replace(confidence=0.95)
   parents, evidence = _select_often(rule, population, config, 5)
   assert set(parents[:, 0]) == {0}
   np.testing.assert_allclose(evidence[:, 0], 0.7, atol=1e-3)
@@ -200,10 +200,9 @@ def test_a_confident_copy_needs_more_than_the_noise_of_ratings():
 def test_a_confident_truncation_needs_a_significant_gain():
   returns = np.float32([[0, 1, 0, 1], [0, 1, 1, 1], [9, 9, 9, 8], [9, 9, 9, 9]])
   for rows, copies in (([0, 1], False), ([0, 3], True)):
-    population, config = _with_returns(
-      returns[rows], copy_confidence=0.95, truncation_fraction=0.5
-    )
-    parents, _ = _select_often(selection_lib.truncation, population, config, 5)
+    population, config = _with_returns(returns[rows])
+    rule = selection_lib.Truncation(0.5, confidence=0.95)
+    parents, _ = _select_often(rule, population, config, 5)
     assert (parents == [1 if copies else 0, 1]).all()
 
 
@@ -232,7 +231,7 @@ def test_parents_that_copy_pass_on_their_old_lineage():
 
 def _in_two_groups(fitness, games, **options):
   population, config = _with_returns(
-    np.array(fitness)[:, None] + np.zeros((1, 2)), periods=(1, 4), **options
+    np.array(fitness)[:, None] + np.zeros((1, 2)), **options
   )
   return population._replace(
     games_since_exploitation=jnp.array(games, jnp.int32)
@@ -257,7 +256,7 @@ def test_slow_groups_take_parameters_but_no_greedy_traits(
   population, config = _in_two_groups(
     [8.0, 7.0, 2.0, 1.0, 3.0, 4.0, 5.0, 6.0], [games] * 8
   )
-  rule = selection_lib.multiple_frequencies
+  rule = selection_lib.MultipleFrequencies()
   selection = rule(jax.random.PRNGKey(0), population, config)
   np.testing.assert_array_equal(selection.parent, parents)
   np.testing.assert_array_equal(selection.donor, donors)
@@ -270,7 +269,7 @@ def test_migrants_are_better_than_whom_they_replace():
   population, config = _in_two_groups(
     [8.0, 7.0, 6.5, 5.0, 1.0, 2.0, 3.0, 4.0], [8] * 8
   )
-  selection = selection_lib.multiple_frequencies(
+  selection = selection_lib.MultipleFrequencies()(
     jax.random.PRNGKey(0), population, config
   )
   np.testing.assert_array_equal(selection.parent, [0, 1, 2, 0, 7, 0, 6, 7])
@@ -279,7 +278,7 @@ def test_migrants_are_better_than_whom_they_replace():
 def test_ratings_rank_members_without_returns():
   population, config = population_fakes.make_population(8, burn_in_games=0)
   population = population._replace(ratings=jnp.arange(8.0))
-  selection = selection_lib.multiple_frequencies(
+  selection = selection_lib.MultipleFrequencies()(
     jax.random.PRNGKey(0), population, config
   )
   np.testing.assert_array_equal(selection.parent, [3, 7, 2, 3, 7, 5, 6, 7])
@@ -288,6 +287,6 @@ def test_ratings_rank_members_without_returns():
 def test_too_few_members_for_their_groups():
   population, config = population_fakes.make_population(6)
   with pytest.raises(ValueError, match=r'num_members \(6\) must be four'):
-    selection_lib.multiple_frequencies(
+    selection_lib.MultipleFrequencies()(
       jax.random.PRNGKey(0), population, config
     )

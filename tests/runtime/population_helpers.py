@@ -7,6 +7,7 @@ from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import functional
 from ftwax.networks import cores, torsos
+from ftwax.population import evolution, selection
 from ftwax.population import population_config as config_lib
 
 CONFIG = impala.IMPALAConfig(
@@ -32,9 +33,9 @@ def make_experiment(environment=make_game, config=CONFIG, **options):
     'population': config_lib.PopulationConfig(
       4,
       burn_in_games=0,
-      win_probability_threshold=0.5001,
-      perturb_probability=0.5,
     ),
+    'select': selection.WinProbability(0.5001),
+    'explore': evolution.Perturb(0.5),
     **options,
   }
   return run_helpers.make_experiment(config, environment, **options)

@@ -40,7 +40,9 @@ def _run(directory, runtime, teams, roles, num_steps=12_000, **options):
 
 
 def test_one_team_is_judged_by_its_returns(tmp_path):
-  result, row = _run(tmp_path, 'device', *ONE_TEAM, select=selection.truncation)
+  result, row = _run(
+    tmp_path, 'device', *ONE_TEAM, select=selection.Truncation()
+  )
   assert min(row['role_returns']) > 0.9
   np.testing.assert_array_less(0.9, row['cross_returns'])
   assert row['self_play'] > 0.9 and row['cross_play'] > 0.9

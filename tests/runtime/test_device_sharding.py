@@ -11,7 +11,7 @@ import run_helpers
 from ftwax.agents import impala
 from ftwax.environments import functional
 from ftwax.networks import cores, torsos
-from ftwax.population import population_config, seating
+from ftwax.population import population_config, seating, selection
 from ftwax.records import loggers
 from ftwax.replay import replay_options
 from ftwax.runtime import sharding
@@ -85,8 +85,8 @@ def test_members_are_spread(run):
     population=population_config.PopulationConfig(
       4,
       burn_in_games=0,
-      win_probability_threshold=0.5001,
     ),
+    select=selection.WinProbability(0.5001),
     steps_per_round=5,
     max_num_actor_steps=400,
   )

@@ -12,7 +12,7 @@ from gymnasium import spaces
 import ftwax
 from ftwax.agents import ppo
 from ftwax.environments import catch
-from ftwax.networks import cores
+from ftwax.networks import cores, torsos
 from ftwax.records import checkpoints, config_files
 from ftwax.runtime import prepare, run_records, runs
 
@@ -197,3 +197,20 @@ def test_a_factory_may_make_an_environment_of_gymnasium():
   assert games.reset().observation.shape == (2, 1)
   timestep = games.step(np.zeros(2, np.int32))
   np.testing.assert_array_equal(timestep.reward, [1.0, 1.0])
+
+
+def test_a_run_says_what_entries_are_taken_for():
+  class Stack(Counting):
+    observation_space = spaces.Box(0, 255, (4, 24, 20), np.uint8)
+
+    def _observe(self):
+      return np.zeros((4, 24, 20), np.uint8)
+
+  experiment = ftwax.ExperimentConfig(_SMALL, Stack, 10)
+  line = prepare.describe_inputs(prepare.prepare(experiment))
+  assert line == (
+    'Observation: pixels in [0, 1] (image, 24x20x4): 1,920 inputs.'
+  )
+  own = _SMALL.replace(torso=torsos.Torso(encodings={'': 'embedding'}))
+  line = prepare.describe_inputs(prepare.prepare(experiment.replace(agent=own)))
+  assert 'a learned vector for each of 256 values' in line

@@ -37,7 +37,6 @@ def _make_experiment(watch, **options):
     population=population_config.PopulationConfig(
       4,
       burn_in_games=0,
-      win_probability_threshold=0.5001,
       num_past=3,
       past_period=2,
     ),

@@ -12,7 +12,7 @@ import pytest
 
 import ftwax
 from ftwax.environments import catch
-from ftwax.population import selection
+from ftwax.population import evolution, selection
 from ftwax.records import loggers
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
@@ -71,10 +71,9 @@ def _make_experiment(max_num_actor_steps, **options):
     max_num_actor_steps=max_num_actor_steps,
     steps_per_round=population_helpers.CONFIG.sequence_length,
     num_environments=16,
-    select=selection.truncation,
-    population=ftwax.PopulationConfig(
-      4, burn_in_games=4, truncation_fraction=0.5, perturb_probability=1.0
-    ),
+    select=selection.Truncation(0.5),
+    explore=evolution.Perturb(1.0),
+    population=ftwax.PopulationConfig(4, burn_in_games=4),
     **options,
   )
 

@@ -33,7 +33,7 @@ def make_actor_core(
   return types.ActorCore(
     init=functools.partial(_init, network, environment_spec.actions),
     select_action=functools.partial(
-      _select_action, network, environment_spec.actions, greedy
+      _select_action, network, environment_spec, greedy
     ),
     get_extras=_get_extras,
     replace_action=functools.partial(_replace_action, environment_spec.actions),
@@ -89,6 +89,7 @@ def _init(
   key: types.Key,
   batch_size: int,
 ) -> types.ActorState:
+  key = trees.raw_key(key)
   return types.ActorState(
     key=key,
     recurrent_state=network.initial_state(batch_size),
@@ -107,7 +108,7 @@ def _init(
 
 def _select_action(
   network: types.RecurrentNetwork,
-  action_spec: types.SpecTree,
+  environment_spec: types.EnvironmentSpec,
   greedy: bool,
   variables: types.ActorVariables,
   timestep: dm_env.TimeStep,
@@ -130,6 +131,13 @@ def _select_action(
     action = distributions.mode(output.logits)
   else:
     action = distributions.sample(sample_key, output.logits)
+  if environment_spec.absences:
+    # The last decision is the one before the next.
+    recurrent_state, action = trees.where_rows(
+      timestep.step_type == types.ABSENT,
+      (state.recurrent_state, state.action),
+      (recurrent_state, action),
+    )
   state = types.ActorState(
     key,
     recurrent_state,
@@ -138,7 +146,7 @@ def _select_action(
     output.value,
     state.seed + 1,
   )
-  return distributions.to_environment(action_spec, action), state
+  return distributions.to_environment(environment_spec.actions, action), state
 
 
 def _replace_action(

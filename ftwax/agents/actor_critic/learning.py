@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from ftwax import internal_rewards as internal_rewards_lib
-from ftwax import types
+from ftwax import trees, types
 from ftwax.agents.actor_critic import (
   auxiliary,
   batches,
@@ -112,7 +112,9 @@ def make_learner_core(
 
 
 def _init(static: _Static, key: types.Key) -> types.TrainingState:
-  key, params_key, hyperparameters_key, rewards_key = jax.random.split(key, 4)
+  key, params_key, hyperparameters_key, rewards_key = jax.random.split(
+    trees.raw_key(key), 4
+  )
   params = static.objective.network.init(params_key)
   hyperparameters = static.config.sample_hyperparameters(hyperparameters_key)
   optimizer = optimization.make_optimizer(
@@ -249,15 +251,7 @@ def _several_steps(
     # Minibatches are the rows of [num_steps, B / num_minibatches].
     order.reshape(num_steps, -1),
   )
-  priorities = metrics.pop(auxiliary_replay.PRIORITIES, None)
-  metrics = jax.tree.map(jnp.mean, metrics)
-  if priorities is not None:
-    # The last epoch's priorities are the newest; undo its shuffle.
-    last = priorities.reshape(order.shape)[-1]
-    metrics[auxiliary_replay.PRIORITIES] = (
-      jnp.zeros_like(last).at[order[-1]].set(last)
-    )
-  return learned, metrics, jnp.all(finite)
+  return learned, jax.tree.map(jnp.mean, metrics), jnp.all(finite)
 
 
 def _gradient_step(
@@ -339,14 +333,6 @@ def learn(
       replay_state, past, prediction = replay.sample(replay_state)
       batch = types.LearnerBatch(trajectory, past, prediction)
     state, metrics = learner.update(state, batch)
-    if auxiliary_replay.PRIORITIES in metrics:
-      assert replay is not None and batch.replay is not None
-      metrics = dict(metrics)
-      replay_state = replay.update_priorities(
-        replay_state,
-        batch.replay.slots,
-        metrics.pop(auxiliary_replay.PRIORITIES),
-      )
     return (state, replay_state), (metrics, state.skipped_in_a_row)
 
   (state, replay_state), rows = jax.lax.scan(

@@ -21,7 +21,7 @@ import dm_env
 import jax
 import jax.numpy as jnp
 
-from ftwax import encodings, types
+from ftwax import encodings, trees, types
 from ftwax.losses import policy_loss, returns
 
 # Observations are clipped to this many standard deviations from the mean.
@@ -183,14 +183,19 @@ def update_observations(
     _name(path): leaf[:-1]
     for path, leaf in jax.tree.leaves_with_path(timestep.observation)
   }
+  counts = policy_loss.is_timestep(timestep.step_type)[:-1].reshape(-1)
   merged = {
     name: _merge(
-      statistics.num_timesteps, mean, statistics.variance[name], leaves[name]
+      statistics.num_timesteps,
+      mean,
+      statistics.variance[name],
+      leaves[name],
+      counts,
     )
     for name, mean in statistics.mean.items()
   }
   new = ObservationStatistics(
-    num_timesteps=statistics.num_timesteps + timestep.step_type[:-1].size,
+    num_timesteps=statistics.num_timesteps + jnp.sum(counts),
     mean={name: mean for name, (mean, _) in merged.items()},
     variance={name: variance for name, (_, variance) in merged.items()},
   )
@@ -275,16 +280,28 @@ def return_scale(statistics: Any) -> types.Array | None:
 
 
 def _merge(
-  count: types.Array, mean: types.Array, variance: types.Array, x: types.Array
+  count: types.Array,
+  mean: types.Array,
+  variance: types.Array,
+  x: types.Array,
+  counts: types.Array,
 ) -> tuple[types.Array, types.Array]:
-  """Merges the moments of `count` values with those of `x`, [T, B, ...]."""
+  """Merges the moments of `count` values with those of `x`, [T, B, ...].
+
+  Only the values whose entry in `counts`, bool [T * B], is true count.
+  """
   x = x.astype(jnp.float32).reshape(-1, *mean.shape)
   # Shift by the first value, so that equal values have a variance of exactly 0.
-  origin = x[:1]
-  own_mean = x[0] + jnp.mean(x - origin, axis=0)
-  own_variance = jnp.mean(jnp.square(x - own_mean[None]), axis=0)
+  origin, number = x[:1], jnp.sum(counts)
+
+  def average(values: types.Array) -> types.Array:
+    kept = jnp.where(trees.align(counts, values), values, 0.0)
+    return jnp.sum(kept, axis=0) / number
+
+  own_mean = x[0] + average(x - origin)
+  own_variance = average(jnp.square(x - own_mean[None]))
   # Chan et al. (1979), in terms of the share of the new values.
-  weight = x.shape[0] / (count + x.shape[0])
+  weight = number / (count + number)
   change = own_mean - mean
   rest = (1.0 - weight) * (variance + weight * jnp.square(change))
   return mean + weight * change, rest + weight * own_variance

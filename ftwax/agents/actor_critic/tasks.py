@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, parts, registry, types
+from ftwax import distributions, encodings, parts, registry, types
 from ftwax.agents.actor_critic import auxiliary, batches
 from ftwax.losses import (
   latent_kl,
@@ -72,8 +72,6 @@ class PixelControl(Task):
     crop_size: (height, width) of the central crop that the cells cover; None
       covers as much of the frame as whole cells can. A signal is not cropped.
     is_signal: whether the entry is a signal [length, channels].
-    image_period: updates between two logs of what the learner sees, see
-      `images`; 0 logs nothing. The device runtime logs none.
   """
 
   name: ClassVar[str] = 'pixel_control'
@@ -85,7 +83,6 @@ class PixelControl(Task):
   cell_size: int = parts.option(4, low=1)
   crop_size: tuple[int, int] | None = parts.option(None, low=1)
   is_signal: bool = False
-  image_period: int = parts.option(0, low=0)
 
   def loss(
     self, inputs: auxiliary.TaskInputs
@@ -112,8 +109,8 @@ class PixelControl(Task):
       replay.trajectory,
       hyperparameters.pixel_control_discount,
     )
-    return hyperparameters.pixel_control_cost * replay.sum(losses), {
-      'error': jnp.mean(losses)
+    return hyperparameters.pixel_control_cost * jnp.sum(losses), {
+      'error': replay.mean(losses)
     }
 
   def frames(
@@ -141,8 +138,8 @@ class PixelControl(Task):
       # still that of its one channel.
       frames = jnp.repeat(frames, self.cell_size, axis=3)
       # Drop the oldest samples, which do not fill a cell.
-      frames = frames[:, :, frames.shape[2] % self.cell_size :]
-    return frames
+      return frames[:, :, frames.shape[2] % self.cell_size :]
+    return encodings.to_image(frames.shape[2:], frames)
 
   def make_heads(
     self, environment_spec: types.EnvironmentSpec
@@ -154,7 +151,7 @@ class PixelControl(Task):
     """
     observations = environment_spec.observations
     spec = embeddings.named_leaves(observations).get(self.entry or '')
-    shape = getattr(spec, 'shape', ())
+    shape = encodings.image_shape(getattr(spec, 'shape', ()))
     if len(shape) not in (2, 3):
       raise ValueError(
         f'entry ({self.entry!r}) of PixelControl must name an image or signal'
@@ -270,7 +267,8 @@ class ValueReplay(Task):
     transitions = _replayed_transitions(inputs)
     losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
     cost = inputs.hyperparameters.value_replay_cost
-    return cost * inputs.replay.sum(losses), {'error': jnp.mean(losses)}
+    error = inputs.replay.mean(losses)
+    return cost * jnp.sum(losses), {'error': error}
 
 
 @registry.register('task.off_policy')
@@ -295,7 +293,7 @@ class OffPolicy(Task):
   ) -> tuple[types.Array, dict[str, types.Array]]:
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
-    hyperparameters, total = inputs.hyperparameters, inputs.replay.sum
+    hyperparameters, total = inputs.hyperparameters, jnp.sum
     losses = jax.vmap(vtrace.vtrace_loss, in_axes=(1, None))(
       _replayed_transitions(inputs), hyperparameters
     )
@@ -342,15 +340,22 @@ class LatentKL(Task):
         ' core that has latents; choose core=cores.RPTH(), or leave them out.'
       )
     kls = [latent_kl.latent_kl(*latents) for latents in found]
-    total = sum(
-      hypers.kl_posterior_prior_cost * jnp.sum(kl.posterior_prior)
-      + hypers.kl_prior_fixed_cost * jnp.sum(kl.prior_fixed)
+    step_type = inputs.fresh.trajectory.timestep.step_type
+    counts = policy_loss.is_timestep(step_type)[:-1]
+    sums = [
+      latent_kl.LatentKL(*(jnp.sum(jnp.where(counts, x, 0.0)) for x in kl))
       for kl in kls
+    ]
+    total = sum(
+      hypers.kl_posterior_prior_cost * kl.posterior_prior
+      + hypers.kl_prior_fixed_cost * kl.prior_fixed
+      for kl in sums
     )
-    (_, _, tick), kl = found[0], kls[0]
+    num_steps = jnp.maximum(1.0, jnp.sum(counts))
+    (_, _, tick), kl = found[0], sums[0]
     return jnp.asarray(total), {
-      'posterior_prior': jnp.mean(kl.posterior_prior),
-      'prior_fixed': jnp.mean(kl.prior_fixed),
+      'posterior_prior': kl.posterior_prior / num_steps,
+      'prior_fixed': kl.prior_fixed / num_steps,
       'tick_fraction': jnp.mean(tick[-1].astype(jnp.float32)),
     }
 

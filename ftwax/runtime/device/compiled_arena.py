@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.environments import functional
+from ftwax.environments import absences, functional
 from ftwax.population import (
   past_selves,
   players,
@@ -150,8 +150,9 @@ class Arena:
 
   def results(self, state: ArenaState, timestep: dm_env.TimeStep) -> Results:
     """Returns the games that ended with a timestep, leaves [G, P, ...]."""
-    # The seats of a game end together.
     ended = timestep.step_type[:, 0] == types.LAST
+    if self.games.spec.absences:
+      ended = absences.is_over(timestep.step_type)
     return Results(ended, self.games.outcome(state.games))
 
   def to_members(

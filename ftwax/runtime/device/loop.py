@@ -115,7 +115,7 @@ class Loop:
   replay: auxiliary_replay.AuxiliaryReplay | None
   config: population_config.PopulationConfig
   sizes: sizes_lib.Sizes
-  matchmake: matchmaking.MatchmakingRule = matchmaking.by_strength
+  matchmake: matchmaking.MatchmakingRule = matchmaking.ByStrength()  # noqa: RUF009
   explore_state: Any = ()
   evolve: evolution.Evolve | None = None
   in_turn: bool = False
@@ -123,7 +123,9 @@ class Loop:
   def init(self, key: types.Key) -> LoopState:
     """Returns the initial state, at the start of a round."""
     num_members = self.config.num_members
-    population_key, start_key, replay_key, key = jax.random.split(key, 4)
+    population_key, start_key, replay_key, key = jax.random.split(
+      trees.raw_key(key), 4
+    )
     num_players = len(self.arena.router.opponents)
     population = state_lib.init(
       population_key,
@@ -250,7 +252,8 @@ class Loop:
     init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
     keys = jax.random.split(actor_key, self.config.num_members)
     actors = jax.vmap(init)(keys)
-    return population, rollout.start(arena_state, timestep, actors)
+    absences = self.arena.games.spec.absences
+    return population, rollout.start(arena_state, timestep, actors, absences)
 
   def _start_totals(self) -> Totals:
     num_events = internal_rewards.num_events(self.arena.games.spec.rewards)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import compilation, internal_rewards, types
-from ftwax.environments import functional
+from ftwax.environments import absences, functional
 from ftwax.population import players, seating, tournament
 from ftwax.runtime import evaluation, sharding
 from ftwax.runtime.device import compiled_arena
@@ -173,7 +173,7 @@ class Matches:
         ended=ended,
         outcome=outcome,
         returns=state.returns + timestep.reward.reshape(state.returns.shape),
-        lengths=state.lengths + (timestep.step_type[:, 0] != types.FIRST),
+        lengths=state.lengths + absences.has_moved(timestep.step_type),
       )
       state = _State(
         arena=arena_state,

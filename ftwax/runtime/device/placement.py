@@ -64,6 +64,7 @@ def of_loop(mesh: jax.sharding.Mesh, num_members: int) -> loop.LoopState:
       ),
       episode_return=rows,
       episode_length=rows,
+      anchor=rows,
     ),
     replay=members,
     totals=whole,

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import dm_env
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import trees, types
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import validation
+from ftwax.replay import trajectories
 
 # `(state, action) -> (state, timestep, results)` of environments that reset
 # themselves; `results` are those of the games that ended, or `()`.
@@ -34,6 +36,7 @@ class RolloutState(NamedTuple):
     episode_return: float32 [B] or [B, num_events], undiscounted sum of the
       rewards of the current episode.
     episode_length: int32 [B], number of actions in the current episode.
+    anchor: `Anchor` of seats that may be absent, else `()`.
   """
 
   environment: Any
@@ -41,6 +44,7 @@ class RolloutState(NamedTuple):
   actor: types.ActorState
   episode_return: types.Array
   episode_length: types.Array
+  anchor: Any = ()
 
 
 class Episodes(NamedTuple):
@@ -82,6 +86,23 @@ class Choice(NamedTuple):
   value: types.Array
 
 
+class Anchor(NamedTuple):
+  """The last timestep of each seat that was not `ABSENT`, leaves [B, ...].
+
+  A trajectory that begins while a seat waits begins with it, so that the action
+  taken there is learned from when its outcome is known.
+
+  Attributes:
+    timestep: the timestep.
+    choice: what was chosen there.
+    recurrent_state: of the actor before the timestep.
+  """
+
+  timestep: dm_env.TimeStep
+  choice: Choice
+  recurrent_state: types.RecurrentState
+
+
 def choose(
   select_action: types.SelectAction,
   variables: types.ActorVariables,
@@ -100,14 +121,18 @@ def choose(
 
 
 def start(
-  environment_state: Any, timestep: dm_env.TimeStep, actor: types.ActorState
+  environment_state: Any,
+  timestep: dm_env.TimeStep,
+  actor: types.ActorState,
+  absences: bool = False,
 ) -> RolloutState:
   """Returns the rollout state at the first timestep of the environments.
 
   Args:
     environment_state: state of the environments.
-    timestep: `FIRST` in all rows, leaves [B, ...].
+    timestep: `FIRST` in all rows that are not absent, leaves [B, ...].
     actor: initial state of the actor.
+    absences: whether rows may be absent.
   """
   return RolloutState(
     environment=environment_state,
@@ -115,7 +140,19 @@ def start(
     actor=actor,
     episode_return=jnp.zeros_like(timestep.reward),
     episode_length=jnp.zeros_like(timestep.step_type),
+    anchor=first_anchor(timestep, actor) if absences else (),
   )
+
+
+def first_anchor(timestep: dm_env.TimeStep, actor: types.ActorState) -> Anchor:
+  """Returns an anchor before any choice."""
+  choice = Choice(
+    acting.previous_action_of(timestep, actor.action),
+    actor.logits,
+    actor.seed,
+    actor.value,
+  )
+  return Anchor(timestep, choice, actor.recurrent_state)
 
 
 def rollout(
@@ -145,13 +182,16 @@ def rollout(
     action, actor, choice = choose(
       select_action, variables, carry.timestep, carry.actor
     )
+    if spec.absences:
+      own = Anchor(carry.timestep, choice, carry.actor.recurrent_state)
+      carry = carry._replace(anchor=newer(own, carry.anchor))
     environment, timestep, results = step(carry.environment, action)
     row = carry.timestep, choice
     carry, statistics = _advance(carry, environment, timestep, actor)
     return carry, (row, (*statistics, results))
 
   # The state before the first timestep, from which the learner unrolls.
-  recurrent_state = state.actor.recurrent_state
+  recurrent_state, anchor = state.actor.recurrent_state, state.anchor
   state, ((timesteps, choices), statistics) = jax.lax.scan(
     act, state, length=num_steps
   )
@@ -167,11 +207,60 @@ def rollout(
   )
   fields = validation.make_fields(spec)
   faults = validation.find_faults(fields, trajectory.timestep)
+  if spec.absences:
+    trajectory = without_absences(trajectory, anchor)
   moved, ended, returns, lengths, results = statistics
   return (
     state,
     trajectory,
     Episodes(moved, ended, returns, lengths, results, faults),
+  )
+
+
+def newer(own: Anchor, before: Anchor) -> Anchor:
+  """Returns `own` for the seats that are not absent, else the one before.
+
+  Args:
+    own: of a timestep, leaves [B, ...] of NumPy or JAX.
+    before: of the timesteps before it.
+  """
+  is_absent = own.timestep.step_type == types.ABSENT
+  is_host = isinstance(is_absent, np.ndarray)
+  where: Any = trees.where_rows_on_host if is_host else trees.where_rows
+  chosen: Anchor = where(is_absent, before, own)
+  return chosen
+
+
+def without_absences(
+  trajectory: types.Trajectory, anchor: Anchor
+) -> types.Trajectory:
+  """Begins a trajectory with a decision and leaves absent timesteps out.
+
+  Args:
+    trajectory: leaves [T + 1 or T, B, ...], of NumPy or JAX.
+    anchor: of the timesteps before the trajectory.
+  """
+  timestep, previous_action, logits, recurrent_state, seed, value = trajectory
+  rows: Any = timestep, Choice(previous_action, logits, seed, value)
+  begin, chosen = jax.tree.map(lambda leaf: leaf[0], rows)
+  first = newer(Anchor(begin, chosen, recurrent_state), anchor)
+
+  def replace_first(leaf: Any, row: Any) -> Any:
+    xp: Any = np if isinstance(leaf, np.ndarray) else jnp
+    return xp.concatenate([row[None], leaf[1:]])
+
+  timestep, choice = jax.tree.map(
+    replace_first, rows, (first.timestep, first.choice)
+  )
+  return trajectories.compact(
+    types.Trajectory(
+      timestep,
+      choice.previous_action,
+      choice.logits,
+      first.recurrent_state,
+      choice.seed,
+      choice.value,
+    )
   )
 
 
@@ -186,15 +275,17 @@ def _advance(
   Returns:
     The next state, and the fields of `Episodes` before `results`.
   """
-  moved = jnp.logical_not(acting.is_first(timestep))
-  ended = timestep.step_type == types.LAST
-  returns = state.episode_return + timestep.reward
   # A reset brings no reward and is not an action.
+  moved = state.timestep.step_type < types.LAST
+  returns = state.episode_return + timestep.reward
   lengths = state.episode_length + moved
+  # A seat that is out when its game ends repeats `LAST`.
+  ended = (timestep.step_type == types.LAST) & (lengths > 0)
   after = RolloutState(
     environment=environment,
     timestep=timestep,
     actor=actor,
+    anchor=state.anchor,
     episode_return=jnp.where(trees.align(ended, returns), 0.0, returns),
     episode_length=jnp.where(ended, 0, lengths),
   )

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from ftwax import suggestions, types
+from ftwax import compilation, suggestions, types
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import prepare
 from ftwax.runtime.device import compiled_arena
@@ -90,14 +90,17 @@ def make_train(
         f'{field} ({value!r}) must not be set for make_train, which reads no'
         ' files and calls no Python; leave it out, or use ftwax.run.'
       )
-  parts = prepare.prepare(experiment)
-  loop = make_loop(parts)
+  compilation.check_settings()
+  with compilation.usual_settings():
+    parts = prepare.prepare(experiment)
+    loop = make_loop(parts)
   per_round = loop.sizes.iterations_per_round(parts.experiment.steps_per_round)
   steps_per_iteration = loop.sizes.steps_per_iteration
   num_iterations = -(
     -parts.experiment.max_num_actor_steps // steps_per_iteration
   )
 
+  @compilation.usual_settings()
   @jax.jit  # Else `vmap` would compile its operations one by one.
   def init(
     key: types.Key, **hyperparameters: types.Array | float
@@ -106,6 +109,7 @@ def make_train(
     members = _replace(state.training, hyperparameters)
     return state._replace(population=state.population._replace(members=members))
 
+  @compilation.usual_settings()
   def train(
     state: loop_lib.LoopState,
   ) -> tuple[loop_lib.LoopState, types.Metrics]:

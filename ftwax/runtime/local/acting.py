@@ -30,6 +30,7 @@ class ActorsState(NamedTuple):
     lengths: int32 [N, M], numbers of actions in the current episodes.
     played: bool [G], whether each game has ended in the round.
     round_steps: int64 [], steps of each game in the round.
+    anchor: see `rollout.RolloutState`.
   """
 
   arena: arena_lib.ArenaState
@@ -38,6 +39,7 @@ class ActorsState(NamedTuple):
   lengths: types.NumpyArray
   played: types.NumpyArray
   round_steps: types.NumpyArray
+  anchor: Any = ()
 
 
 class Actors:
@@ -73,6 +75,8 @@ class Actors:
     self._observers = [one for one in observers if one.sees_steps]
     self._played = np.zeros(seating.num_games, bool)
     self._round_steps = 0
+    self._absences = arena.absences
+    self._anchor: Any = ()
 
   def begin(
     self,
@@ -96,6 +100,10 @@ class Actors:
     self._actor: types.ActorState = put(
       self._init(jax.random.split(actor_key, self._shape[0]))
     )
+    if self._absences:
+      rows = self._to_members(self._timestep)
+      first = rollout_lib.first_anchor(rows, self._actor)
+      self._anchor = jax.tree.map(np.asarray, first)
     shape = self._shape + self._timestep.reward.shape[1:]
     self._returns = np.zeros(shape, np.float32)
     self._lengths = np.zeros(self._shape, np.int32)
@@ -139,7 +147,7 @@ class Actors:
       The episodes at each step, leaves [T, N, M] or fewer, and [T, G] in the
       results of rated games.
     """
-    rows = _Rows(into)
+    rows, anchor = _Rows(into), self._anchor
     rows.set_state(self._actor.recurrent_state)
     rows.set_timestep(0, self._timestep)
     self.num_steps = 0
@@ -155,7 +163,12 @@ class Actors:
     _, _, last = self._act(variables, self._timestep, self._actor)
     rows.set_choice(step + 1, last)
     self._round_steps += step + 1
-    return self._count(into, step + 1, results)
+    episodes = self._count(into, step + 1, results)
+    if self._absences and step + 1 == rows.num_steps:
+      # The same arrays, which may be part of larger ones.
+      compacted = rollout_lib.without_absences(into, anchor)
+      jax.tree.map(np.copyto, into, compacted)
+    return episodes
 
   def save(self) -> ActorsState | None:
     """Returns the state between rollouts; None if games cannot be saved."""
@@ -170,6 +183,7 @@ class Actors:
       self._lengths.copy(),
       self._played.copy(),
       np.array(self._round_steps, np.int64),
+      self._anchor,
     )
 
   def restore(self, state: ActorsState) -> None:
@@ -180,6 +194,7 @@ class Actors:
     self._lengths = np.array(state.lengths)
     self._played = np.array(state.played)
     self._round_steps = int(state.round_steps)
+    self._anchor = jax.tree.map(np.asarray, state.anchor)
 
   def act(self, variables: types.ActorVariables) -> dm_env.TimeStep:
     """Takes a step without recording it; returns the members' timesteps."""
@@ -197,9 +212,7 @@ class Actors:
     select_action = sharding.over_members(
       self._policy.select_action, self._shape[0]
     )
-    timestep = jax.tree.map(
-      lambda leaf: leaf.reshape(*self._shape, *leaf.shape[1:]), timestep
-    )
+    timestep = self._to_members(timestep)
     action, actor, choice = rollout_lib.choose(
       select_action, variables, timestep, actor
     )
@@ -208,20 +221,31 @@ class Actors:
     )
     return action, actor, choice
 
+  def _to_members(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    """Returns rows [N * M, ...] as leaves [N, M, ...]."""
+    rows: dm_env.TimeStep = jax.tree.map(
+      lambda leaf: leaf.reshape(*self._shape, *leaf.shape[1:]), timestep
+    )
+    return rows
+
   def _step(
     self, variables: types.ActorVariables, rows: '_Rows', step: int
   ) -> None:
     """Acts in all games, and fills a row of choices and one of timesteps."""
+    before = self._actor.recurrent_state
     action, self._actor, choice = self._act(
       variables, self._timestep, self._actor
     )
+    if self._absences:
+      own = self._to_members(self._timestep), choice, before
+      self._anchor = rollout_lib.newer(rollout_lib.Anchor(*own), self._anchor)
+    self.num_steps += int(np.sum(self._timestep.step_type < types.LAST))
     action = jax.tree.map(np.asarray, action)
     self._timestep = timestep = self.arena.step(action)
     rows.set_choice(step, choice)
     rows.set_timestep(step + 1, timestep)
     for observer in self._observers:
       observer.observe(self.arena, timestep, action)
-    self.num_steps += int(np.count_nonzero(timestep.step_type))  # `FIRST` is 0.
 
   def _take_results(self) -> list[compiled_arena.Results]:
     """Returns the results of a step of rated games, else nothing."""
@@ -242,14 +266,19 @@ class Actors:
     results: list[compiled_arena.Results],
   ) -> rollout_lib.Episodes:
     """Returns the episodes of the steps that are filled."""
-    step_type = filled.timestep.step_type[1 : num_steps + 1]
-    moved, ended = step_type != types.FIRST, step_type == types.LAST
+    step_types = filled.timestep.step_type[: num_steps + 1]
+    # An action follows each decision.
+    step_type, moved = step_types[1:], step_types[:-1] < types.LAST
+    ended = step_type == types.LAST
     rewards = filled.timestep.reward[1 : num_steps + 1]
-    rewards[~moved] = 0.0  # At `FIRST`, whatever the games say.
+    # At `FIRST`, whatever the games say.
+    rewards[step_type == types.FIRST] = 0.0
     returns, lengths = np.empty_like(rewards), np.empty_like(step_type)
     for step in range(num_steps):
       self._returns += rewards[step]
       self._lengths += moved[step]
+      # A seat that is out when its game ends repeats `LAST`.
+      ended[step] &= self._lengths > 0
       returns[step], lengths[step] = self._returns, self._lengths
       self._returns[ended[step]] = 0.0
       self._lengths[ended[step]] = 0

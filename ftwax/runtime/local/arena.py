@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import compiled_games, game_vectors, specified
+from ftwax.environments import absences, compiled_games, game_vectors, specified
 from ftwax.population import past_selves, players, routing
 from ftwax.population import seating as seating_lib
 
@@ -105,8 +105,9 @@ class Arena(specified.Specified, dm_env.Environment):
   @property
   def ended(self) -> types.NumpyArray:
     """Whether each game ended with the last step, bool [G]."""
-    # The seats of a game end together.
-    return self.timestep.step_type[:: self.seats.shape[1]] == types.LAST
+    step_type = self.timestep.step_type.reshape(self.seats.shape)
+    ended: types.NumpyArray = absences.is_over(step_type)
+    return ended
 
   def outcomes(self) -> types.NumpyArray:
     """Returns outcomes, float32 [G, num_teams]; zero where no game ended.

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
+from ftwax.environments import absences
 from ftwax.runtime import evaluation, prepare
 from ftwax.runtime.local import acting
 from ftwax.runtime.local import arena as arena_lib
@@ -91,17 +92,18 @@ def play(
     The results of all games that ended, in the order in which they ended, then
     those of games that never end.
   """
-  spec = arena.games.spec
-  returns = np.zeros((*seats.shape, spec.num_events), np.float32)
+  num_events = arena.games.spec.num_events
+  returns = np.zeros((*seats.shape, num_events), np.float32)
   lengths, num_ended = np.zeros((2, len(seats)), np.int64)
   results: list[evaluation.GameResult] = []
   for num_steps in itertools.count(1):
     step()
     timestep, ended = arena.timestep, arena.ended
-    moved = timestep.step_type[:: spec.num_players] != types.FIRST
+    step_type = timestep.step_type.reshape(seats.shape)
     returns += timestep.reward.reshape(returns.shape)
-    returns[~moved] = 0.0  # At `FIRST`, rewards do not count.
-    lengths += moved
+    # At `FIRST`, rewards do not count.
+    returns[(step_type == types.FIRST).all(axis=1)] = 0.0
+    lengths += absences.has_moved(step_type)
     if ended.any():
       outcomes = arena.outcomes()
       results += [
@@ -121,7 +123,7 @@ def play(
     ):
       break
   return results + evaluation.endless_results(
-    seats, max(spec.teams) + 1, returns, lengths
+    seats, max(arena.games.spec.teams) + 1, returns, lengths
   )
 
 
