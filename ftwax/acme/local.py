@@ -96,7 +96,6 @@ class Learner(learning.Learner):
 
   def _make_update(self, parts: prepare.Prepared) -> None:
     del parts
-    self._sample = None
     self._taken = []
     over_members = sharding.over_members(
       self._core.update,

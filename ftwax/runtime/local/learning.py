@@ -144,7 +144,6 @@ class Learner:
       members, replay, report = over_members(members, replay, batch)
       return members, replay, jax.tree.map(lambda leaf: leaf[0], report)
 
-    self._sample = None if replay is None else jax.jit(replay.sample)
     # Tables are large, so updates change them in place.
     self._update = compilation.jit(update, donate_argnums=1, **self._options)
 
