@@ -79,7 +79,8 @@ def _values(agent):
   ids=['feed_forward', 'lstm'],
 )
 def test_learned_values_are_the_exact_ones(runtime, core, tmp_path):
-  num_steps = 80_000
+  # What an LSTM makes of a last observation takes longer to settle.
+  num_steps = 80_000 if isinstance(core, cores.FeedForward) else 200_000
   result = _train(
     runtime,
     tmp_path,
