@@ -4,6 +4,7 @@ Intervals are those of `comparison`.
 """
 
 import csv
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftwax import types
+from ftwax import parts, types
 from ftwax.records import config_files, files
 from ftwax.reporting import comparison, page
 
@@ -73,6 +74,12 @@ def describe(values: Mapping[str, Any]) -> str:
 
 def _readable(value: Any) -> str:
   plain = config_files.to_json(value)
+  if isinstance(value, parts.Part):
+    fields = {f.name: f.default for f in dataclasses.fields(value)}
+    own = {name: getattr(value, name) for name in fields}
+    changed = {name: own[name] for name in own if own[name] != fields[name]}
+    kind = plain[config_files.TYPE].rpartition('.')[-1]
+    return f'{kind}({describe(changed)})' if changed else kind
   return f'{plain:.4g}' if isinstance(plain, float) else str(plain)
 
 
