@@ -3,7 +3,6 @@
 import re
 
 import experiment_commands as commands
-import numpy as np
 import pytest
 
 from ftwax.cli import launch
@@ -26,17 +25,6 @@ def test_games_of_other_libraries_have_settings_of_their_own():
     96,
     1,
   )
-
-
-def test_random_players_are_paid_by_role(monkeypatch):
-  pytest.importorskip('mpe2', reason='the extra envs is not there')
-  any_game = launch.find('any_game').module
-  monkeypatch.setattr(any_game, '_NUM_RANDOM_GAMES', 4)
-  returns, roles = any_game.play_randomly('mpe2', 'simple_adversary')
-  assert roles == (0, 1, 1)
-  # Those who cooperate are paid together, the adversary for being near.
-  assert returns[0] < 0.0 and returns[1] == returns[2]
-  assert np.isfinite(returns).all()
 
 
 @pytest.mark.slow
