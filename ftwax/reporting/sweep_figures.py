@@ -4,7 +4,6 @@ Intervals are those of `comparison`.
 """
 
 import csv
-import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -75,9 +74,11 @@ def describe(values: Mapping[str, Any]) -> str:
 def _readable(value: Any) -> str:
   plain = config_files.to_json(value)
   if isinstance(value, parts.Part):
-    fields = {f.name: f.default for f in dataclasses.fields(value)}
-    own = {name: getattr(value, name) for name in fields}
-    changed = {name: own[name] for name in own if own[name] != fields[name]}
+    changed = {
+      name: given
+      for name, given in vars(value).items()
+      if given != getattr(type(value), name, None)  # Its default.
+    }
     kind = plain[config_files.TYPE].rpartition('.')[-1]
     return f'{kind}({describe(changed)})' if changed else kind
   return f'{plain:.4g}' if isinstance(plain, float) else str(plain)
