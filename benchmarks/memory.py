@@ -77,9 +77,7 @@ _COMPARED = (
   'repeat_previous_easy',
   'recall_by_key',
   't_maze_100',
-  'concentration_easy',
   'count_recall_easy',
-  'autoencode_easy',
   'cart_pole_easy',
   'recall_30',
   'noisy_recall_100',
@@ -148,25 +146,11 @@ _TASKS: Mapping[str, _Task] = {
     functools.partial(popgym.repeat_previous, 3, 64), 155, -0.5
   ),
   **{
-    f'autoencode_{difficulty}': _Task(
-      functools.partial(popgym.autoencode, num_decks), 104 * num_decks - 1, -0.5
-    )
-    for num_decks, difficulty in enumerate(_DIFFICULTIES, start=1)
-  },
-  **{
     f'count_recall_{difficulty}': _Task(
       functools.partial(popgym.count_recall, *sizes), 52 * sizes[0] - 1, -0.9
     )
     for difficulty, sizes in zip(
       _DIFFICULTIES, ((1, 2), (2, 4), (4, 13)), strict=True
-    )
-  },
-  **{
-    f'concentration_{difficulty}': _Task(
-      functools.partial(popgym.concentration, *sizes), 104 * sizes[0], -0.8
-    )
-    for difficulty, sizes in zip(
-      _DIFFICULTIES, ((1, 2), (2, 2), (1, 13)), strict=True
     )
   },
   **{

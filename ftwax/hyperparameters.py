@@ -399,30 +399,6 @@ def perturb(
   )
 
 
-def flip(
-  key: types.Key,
-  hyperparameters: _Values,
-  priors: Priors,
-  probability: types.Array | float,
-) -> _Values:
-  """Changes the sign of each value with the given probability.
-
-  Only floats change that scaling by -1 leaves within the bounds.
-  """
-
-  def flip_leaf(
-    prior: Prior, value: types.Array, is_chosen: types.Array
-  ) -> types.Array:
-    if jnp.issubdtype(value.dtype, jnp.integer):
-      return value
-    other = prior.perturb(key, value, jnp.float32(-1.0))
-    return jnp.where(is_chosen & (other == -value), other, value)
-
-  return jax.tree.map(
-    flip_leaf, priors, hyperparameters, _draw(key, priors, probability)
-  )
-
-
 def clip(hyperparameters: _Values, priors: Priors) -> _Values:
   """Clips each value to the bounds of its prior."""
   return jax.tree.map(

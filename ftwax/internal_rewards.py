@@ -75,18 +75,6 @@ def resample(
   )
 
 
-def flip(
-  key: types.Key,
-  internal_rewards: types.InternalRewards,
-  priors: Priors,
-  probability: types.Array | float,
-) -> types.InternalRewards:
-  """Changes the sign of each weight; see `hyperparameters.flip`."""
-  return _change(
-    hyperparameters.flip, key, internal_rewards, priors, probability
-  )
-
-
 def clip(
   internal_rewards: types.InternalRewards, priors: Priors
 ) -> types.InternalRewards:

@@ -49,7 +49,6 @@ _HOMES: Mapping[str, str] = {
   'long_recall': 'ftwax.environments.long_recall',
   'memory_chain': 'ftwax.environments.memory_chain',
   'pgx': 'ftwax.environments.pgx_adapter',
-  'population_games': 'ftwax.experiments.population_games',
   'recall': 'ftwax.environments.recall',
 }
 

@@ -45,7 +45,6 @@ OF_PARTS: Mapping[str, str] = {
   'memory': 'core=cores.RPTH(memory=cores.Memory(...))',
   'memory_length': 'core=cores.LRU(memory_length=...)',
   'pixel_control_cost': 'tasks=(tasks.PixelControl(cost=...),)',
-  'prioritize_replay': 'replay=replay_options.PrioritizedReplay()',
   'replay_capacity': 'replay=replay_options.Replay(capacity=...)',
   'reward_prediction_cost': 'tasks=(tasks.RewardPrediction(cost=...),)',
   'rms_prop_epsilon': 'optimizer=optimization.RMSProp(epsilon=...)',

@@ -257,15 +257,10 @@ class ReplayBatch(NamedTuple):
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...].
     is_live: bool [], false while the replay is empty and this is all zeros.
-    weights: float32 [B], importance weights that correct fully; None if
-      sampling is uniform.
-    slots: leaves [B], slots for setting priorities; None without priorities.
   """
 
   trajectory: Trajectory
   is_live: ArrayTree
-  weights: ArrayTree | None = None
-  slots: ArrayTree | None = None
 
 
 class RewardPredictionBatch(NamedTuple):

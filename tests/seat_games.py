@@ -81,7 +81,7 @@ class State(NamedTuple):
   step: types.Array
 
 
-def make(table=TABLE):
+def make(table=TABLE, teams=(0,) * NUM_SEATS):
   """Makes the game of a table in JAX."""
   kinds, paid = jnp.array(table, jnp.int32), jnp.array(rewards(table))
   ends = jnp.array(discounts(table))
@@ -112,16 +112,16 @@ def make(table=TABLE):
     spec=spec._replace(absences=True),
     reset=reset,
     step=step,
-    teams=(0,) * NUM_SEATS,
+    teams=teams,
     event_names=('reward',),
-    outcome=lambda state: jnp.zeros(1),
+    outcome=lambda state: jnp.zeros(max(teams) + 1),
   )
 
 
-def make_parallel(seed, table=TABLE):
+def make_parallel(seed, table=TABLE, teams=(0,) * NUM_SEATS):
   """Makes the game of a table as one of PettingZoo."""
   return pettingzoo_adapter.PettingZooGame(
-    Parallel(table), teams=(0,) * NUM_SEATS, seed=seed
+    Parallel(table), teams=teams, seed=seed
   )
 
 

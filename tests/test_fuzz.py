@@ -441,7 +441,7 @@ _WORDS = st.one_of(
 )
 _FLAGS = st.builds(
   '--{}={}'.format,
-  st.sampled_from([f.name for f in dataclasses.fields(launch.VariantOptions)]),
+  st.sampled_from([f.name for f in dataclasses.fields(launch.Options)]),
   _WORDS,
 )
 

@@ -14,19 +14,9 @@ from ftwax.records import loggers
 
 
 def make_tables(replay: replays.Replays) -> list[Any]:
-  """Returns the tables of a Reverb server.
-
-  Raises:
-    ValueError: if the config prioritizes the replay.
-  """
-  config = replay.config
-  if replay.options.prioritized:
-    raise ValueError(
-      f'replay ({config.replay!r}) must be uniform with trajectories in Reverb;'
-      ' choose --runtime=device, or --replay=functional with --runtime=local.'
-    )
+  """Returns the tables of a Reverb server."""
   return [
-    tables.make_queue(tables.QUEUE, config.queue_size, replay.template),
+    tables.make_queue(tables.QUEUE, replay.config.queue_size, replay.template),
     *tables.make_auxiliary_tables(replay.options, replay.template),
   ]
 
@@ -128,7 +118,7 @@ class Builder:
     replay_client: reverb.Client | None = None,
     counter: counting.Counter | None = None,
   ) -> learner.Learner:
-    """Returns a learner, which logs under the labels `learner` and `images`.
+    """Returns a learner, which logs under the label `learner`.
 
     Args:
       random_key: random key of parameters, hyperparameters and updates.

@@ -15,7 +15,7 @@ from ftwax import compilation, parts, types
 from ftwax.acme import datasets
 from ftwax.acme import variables as variables_lib
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import faults, images
+from ftwax.agents.actor_critic import faults
 from ftwax.records import loggers
 
 
@@ -29,7 +29,6 @@ class Learner(acme.Learner):
     dataset: Iterator[datasets.ReplaySample],
     logger: loggers.Logger,
     max_skipped_updates: int = 25,
-    image_writer: images.ImageWriter | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     counter: counting.Counter | None = None,
   ):
@@ -42,7 +41,6 @@ class Learner(acme.Learner):
       logger: receives the metrics of each update.
       max_skipped_updates: number of consecutive updates with non-finite
         gradients after which the learner raises an error.
-      image_writer: logs images of the batches; None for none.
       bounds: bounds of hyperparameters set by `set_hyperparameters`; see
         `parts.check_values`.
       counter: counts updates as `steps`, and its counts are logged; None counts
@@ -52,7 +50,6 @@ class Learner(acme.Learner):
     self._dataset = dataset
     self._logger = logger
     self._max_skipped_updates = max_skipped_updates
-    self._image_writer = image_writer
     self._bounds = bounds or {}
     self._update = compilation.jit(core.update)
     init = compilation.jit_unoptimized(core.init)
@@ -98,10 +95,6 @@ class Learner(acme.Learner):
       }
     )
     self._num_steps += 1
-    if self._image_writer is not None:
-      self._image_writer.write_if_due(
-        self._num_steps, self._state, sample.batch
-      )
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
     """Returns the actors' variables for each name, which must be `policy`."""
@@ -181,7 +174,7 @@ def make_learner(
   environment_spec: types.EnvironmentSpec,
   counter: counting.Counter | None = None,
 ) -> Learner:
-  """Makes a learner that logs under the labels `learner` and `images`.
+  """Makes a learner that logs under the label `learner`.
 
   Args:
     config: the agent.
@@ -198,7 +191,6 @@ def make_learner(
     dataset,
     logger_fn('learner', 'learner_steps', None),
     config.max_skipped_updates,
-    images.make_writer(config.tasks, network, logger_fn),
     config.bounds,
     counter,
   )

@@ -10,7 +10,6 @@ import numpy as np
 
 from ftwax import compilation, types
 from ftwax.acme import builder, datasets, servers
-from ftwax.records import loggers
 from ftwax.replay import trajectories
 from ftwax.runtime import prepare, sharding
 from ftwax.runtime.local import acting, learning
@@ -97,7 +96,6 @@ class Learner(learning.Learner):
 
   def _make_update(self, parts: prepare.Prepared) -> None:
     del parts
-    self._sample = None
     self._taken = []
     over_members = sharding.over_members(
       self._core.update,
@@ -122,10 +120,6 @@ class Learner(learning.Learner):
     ages = np.concatenate([sample.variables_steps for sample in taken])
     return [sample.batch for sample in taken], ages.tolist()
 
-  def _first_of(self, batch: Any) -> types.LearnerBatch:
-    first: types.LearnerBatch = batch[0]
-    return first
-
 
 class LocalLearner(Learner):
   """Writes to servers in this process, and reads from them."""
@@ -135,11 +129,10 @@ class LocalLearner(Learner):
     parts: prepare.Prepared,
     num_members: int,
     mesh: jax.sharding.Mesh,
-    make_logger: loggers.LoggerFactory,
     stack: contextlib.ExitStack,
   ):
     """Starts a server for each member; `stack` stops them."""
-    super().__init__(parts, num_members, mesh, make_logger)
+    super().__init__(parts, num_members, mesh)
     clients = []
     for index in range(parts.experiment.population.num_members):
       port = (

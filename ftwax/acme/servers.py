@@ -1,7 +1,6 @@
-"""Reverb servers: starting and stopping, checkpoints, and writers."""
+"""Reverb servers: starting and stopping, and writers."""
 
 import pathlib
-import shutil
 import socket
 import tempfile
 import uuid
@@ -22,7 +21,6 @@ def make_server(
   tables: Sequence[reverb.Table],
   port: int | None = None,
   expose: bool = False,
-  checkpoint_dir: pathlib.Path | None = None,
 ) -> reverb.Server:
   """Starts a server in this process, by default only reachable locally.
 
@@ -31,8 +29,6 @@ def make_server(
     port: port of the server; None picks a free one.
     expose: whether other machines can reach the server, which has no
       authentication.
-    checkpoint_dir: directory in which it saves checkpoints, and continues from
-      the newest; None for no checkpoints.
 
   Returns:
     The server, which the caller must stop with `stop`.
@@ -47,8 +43,12 @@ def make_server(
       ' another, or None for any that is free.'
     )
   with native_log.filtered():
+    # Never used; Reverb's own would create a directory.
+    path = pathlib.Path(tempfile.gettempdir(), f'ftwax-{uuid.uuid4().hex}')
     server = reverb.Server(
-      list(tables), port=port, checkpointer=_make_checkpointer(checkpoint_dir)
+      list(tables),
+      port=port,
+      checkpointer=reverb.checkpointers.DefaultCheckpointer(str(path)),
     )
   if expose:
     logging.warning(
@@ -92,30 +92,6 @@ def open_writer(
       f'the Reverb server at {client.server_address} must answer within'
       f' {_OPEN_S:g} s and did not ({error}); check that it is running.'
     ) from error
-
-
-def save(client: reverb.Client, directory: pathlib.Path) -> None:
-  """Writes a checkpoint of all tables and deletes earlier ones.
-
-  Args:
-    client: client of the server.
-    directory: the server's `checkpoint_dir`.
-  """
-  # Listed before and deleted after the new one is complete, so that a kill
-  # always leaves one.
-  earlier = [path for path in directory.glob('*') if path.is_dir()]
-  client.checkpoint()
-  for path in earlier:
-    shutil.rmtree(path, ignore_errors=True)
-
-
-def _make_checkpointer(
-  directory: pathlib.Path | None,
-) -> reverb.checkpointers.CheckpointerBase:
-  """Returns a checkpointer; Reverb's default one would create a directory."""
-  unused = f'ftwax-replay-{uuid.uuid4().hex}'
-  path = directory or pathlib.Path(tempfile.gettempdir(), unused)
-  return reverb.checkpointers.DefaultCheckpointer(str(path))
 
 
 def _is_free(port: int) -> bool:

@@ -5,7 +5,6 @@ An experiment file has a function `build(options)` that returns an
 usually a subclass of `Options` with further fields and other defaults. The file
 may also have
 
-  variants(options)                   options of each variant, for `--compare`
   finish(experiment, result, options) called after the run
   main(options)                       in place of `build`, a script of its own
 """
@@ -28,7 +27,7 @@ import ftwax
 from ftwax import extras, suggestions
 from ftwax.cli import commands, flags, tasks
 from ftwax.records import checkpoints, config_files, log_values, rebuilding
-from ftwax.runtime import comparison, devices, evaluation, runs
+from ftwax.runtime import devices, evaluation, runs
 from ftwax.runtime import experiment as experiment_lib
 
 _FOLDER = pathlib.Path(ftwax.__file__).parent / 'experiments'
@@ -132,13 +131,6 @@ class Options:
     """
     changes = self.changes().get('agent', {})
     return rebuilding.rebuild(changes, type(config), 'agent', config)
-
-
-@dataclasses.dataclass(frozen=True)
-class VariantOptions(Options):
-  """Flags of all experiments."""
-
-  compare: int = flags.flag(0, 'Run every variant with this many seeds.')
 
 
 # Flags that are fields of an `ExperimentConfig`.
@@ -374,8 +366,6 @@ def main(source: str, argv: Sequence[str] | None = None) -> None:
     if found.function.__name__ == 'main':
       devices.keep_compiled_functions()
       found.function(options)
-    elif getattr(options, 'compare', 0):
-      _compare(found)
     elif options.print_config:
       print(config_files.to_toml(config_files.to_json(found.build())))
     else:
@@ -385,40 +375,6 @@ def main(source: str, argv: Sequence[str] | None = None) -> None:
       if hasattr(found.module, 'finish'):
         found.module.finish(experiment, result, options)
   raise SystemExit(0)
-
-
-def variants(found: Experiment) -> comparison.Variants:
-  """Returns the variants of `--compare`, by name."""
-
-  def make(
-    options: Any,
-  ) -> Callable[[int], experiment_lib.ExperimentConfig]:
-    return lambda seed: found.build(dataclasses.replace(options, seed=seed))
-
-  made = found.module.variants(found.options)
-  return {name: make(options) for name, options in made.items()}
-
-
-def _compare(found: Experiment) -> None:
-  options = found.options
-  for name in ('run_dir', 'resume', 'print_config'):
-    if getattr(options, name):
-      raise ValueError(
-        f'--{name} ({getattr(options, name)}) is for a single run, but'
-        f' --compare={options.compare} starts several; leave one of the two'
-        ' out.'
-      )
-  devices.prepare(options.runtime, options.num_devices)
-  # Without the flag nothing is evaluated: the curves are those of training.
-  asked = 'eval_every' in found.given and options.eval_every
-  comparison.compare(
-    variants(found),
-    range(options.seed, options.seed + options.compare),
-    options.runtime,
-    eval_every=options.evaluation_period() if asked else None,
-    num_eval_episodes=options.num_eval_episodes,
-    **_runtime_options(options, found.given, 1),
-  )
 
 
 def _run(

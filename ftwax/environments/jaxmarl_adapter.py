@@ -109,15 +109,12 @@ def from_jaxmarl(
     reward = stack(rewards)
     if shaping:
       reward = reward + shaping * stack(info['shaped_reward'])
-    is_last = jnp.full(len(agents), dones['__all__'])
     is_done = stack(dones) > 0.0
-    is_over = is_done & ~is_last if has_time_limit else is_done | is_last
-    timestep = dm_env.TimeStep(
-      _step_types(state.is_out, is_done, is_last),
-      reward,
-      1.0 - jnp.float32(is_over),
-      see(observations, new_state),
+    step_type, discount = _ends(
+      state.is_out, is_done, dones['__all__'], has_time_limit
     )
+    seen = see(observations, new_state)
+    timestep = dm_env.TimeStep(step_type, reward, discount, seen)
     returns = state.returns + reward
     return JaxMARLState(new_state, returns, is_done, key), timestep
 
@@ -134,14 +131,20 @@ def from_jaxmarl(
   )
 
 
-def _step_types(
-  was_out: types.Array, is_done: types.Array, is_last: types.Array
-) -> types.Array:
-  """Returns the step type of each seat, int32 [P]."""
+def _ends(
+  was_out: types.Array,
+  is_done: types.Array,
+  is_last: types.Array,
+  has_time_limit: bool,
+) -> tuple[types.Array, types.Array]:
+  """Returns the step type of each seat, int32 [P], and its discount."""
+  is_last = jnp.full(is_done.shape, is_last)
   of_the_dead = jnp.where(is_done, types.ABSENT, types.FIRST)
   of_the_living = jnp.where(is_done, types.LAST, types.MID)
   step_type = jnp.where(was_out, of_the_dead, of_the_living)
-  return jnp.where(is_last, types.LAST, step_type).astype(jnp.int32)
+  step_type = jnp.where(is_last, types.LAST, step_type).astype(jnp.int32)
+  is_over = is_done & ~is_last if has_time_limit else is_done | is_last
+  return step_type, 1.0 - jnp.float32(is_over)
 
 
 def _mean_returns(teams: Sequence[int], state: JaxMARLState) -> types.Array:

@@ -12,21 +12,18 @@ and run on the device:
     --with craftax    --game=craftax:Craftax-Classic-Symbolic-v1
 
 In games of several teams, members are evaluated against players that act
-uniformly at random. At its end a run prints the returns of members in the last
-evaluation, by role, and those of random players on all seats.
+uniformly at random.
 """
 
-import contextlib
 import dataclasses
 import functools
 import importlib
 from typing import Any
 
-import jax
 import numpy as np
 
 import ftwax
-from ftwax import extras, registry, trees, types
+from ftwax import extras, registry, types
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import (
@@ -36,11 +33,7 @@ from ftwax.environments import (
   minigrid_adapters,
 )
 from ftwax.networks import cores, torsos
-from ftwax.population import players, population_config, seating, selection
-from ftwax.records import loggers
-from ftwax.runtime import runs
-from ftwax.runtime.local import arena as arena_lib
-from ftwax.runtime.local import evaluations
+from ftwax.population import players, population_config, selection
 
 # The team of each agent of the particle environments.
 _TEAMS = {
@@ -98,9 +91,6 @@ _SETTINGS: tuple[
     {'sequence_length': 32, 'num_epochs': 2},
   ),
 )
-
-# Games of the random players.
-_NUM_RANDOM_GAMES = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,47 +224,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     steps_per_round=32 * config.sequence_length,
     **options.fields(),
   )
-
-
-def play_randomly(
-  library: str, name: str
-) -> tuple[types.NumpyArray, tuple[int, ...]]:
-  """Returns mean returns of random players on each seat, and their roles."""
-  make = functools.partial(make_game, library, name, is_evaluation=True)
-  games = game_vectors.make_games(make, range(_NUM_RANDOM_GAMES), 'random')
-  spec = games.spec
-  seats = np.zeros((_NUM_RANDOM_GAMES, spec.num_players), np.int32)
-  arena = arena_lib.Arena(
-    games,
-    seating.Seating(0, spec.teams, seats),
-    [players.uniform(spec.environment.actions)],
-  )
-  nothing = trees.zeros_like_spec(spec.environment.actions, (0,))
-  with contextlib.closing(arena):
-    arena.seat(jax.random.PRNGKey(0), seats)
-    arena.reset()
-    results = evaluations.play(
-      arena, lambda: arena.step(nothing), seats, 1, 'random'
-    )
-  firsts = {result.place: result for result in reversed(results)}
-  returns = [result.returns.sum(axis=-1) for result in firsts.values()]
-  return np.mean(returns, axis=0), spec.roles or (0,) * spec.num_players
-
-
-def finish(
-  experiment: ftwax.ExperimentConfig, result: runs.RunResult, options: Options
-) -> None:
-  """Prints the returns of each role, learnt and random."""
-  del experiment
-  if not options.eval_every:
-    return
-  rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))
-  library, _, name = options.game.partition(':')
-  returns, roles = play_randomly(library, name)
-  learnt = rows[-1].get('role_returns', [rows[-1]['episode_return']])
-  for role, value in enumerate(learnt):
-    random = returns[np.equal(roles, role)].mean()
-    print(f'role {role}: return {value:.2f}, of random players {random:.2f}')
 
 
 if __name__ == '__main__':

@@ -1,9 +1,9 @@
 """FTW learns catch from pixels, with or without auxiliary tasks.
 
-Run `uv run experiments/ftw_catch.py`, and with `--noauxiliary` to compare;
-`--compare=3` runs both with three seeds each and prints a table. Observations
-are 84x84x3 images. A catch is rewarded with 1 and a miss with 0, so rewards are
-rare at first. The torso is that of UNREAL, which is much faster than FTW's.
+Run `uv run experiments/ftw_catch.py`, and with `--noauxiliary` to compare.
+Observations are 84x84x3 images. A catch is rewarded with 1 and a miss with 0,
+so rewards are rare at first. The torso is that of UNREAL, which is much faster
+than FTW's.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from ftwax.networks import cores, heads, torsos
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(launch.VariantOptions):
+class Options(launch.Options):
   """Flags of this experiment."""
 
   max_num_actor_steps: int = 80_000
@@ -74,14 +74,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     environment=make_environment,
     **options.fields(),
   )
-
-
-def variants(options: Options) -> dict[str, Options]:
-  """Returns the options of each variant."""
-  return {
-    'tasks': dataclasses.replace(options, auxiliary=True),
-    'no tasks': dataclasses.replace(options, auxiliary=False),
-  }
 
 
 if __name__ == '__main__':

@@ -1,8 +1,7 @@
 """Memory tests for FTW's cores: copying, and recall by random keys.
 
 Run `uv run experiments/ftw_memory.py --core=rpth_dnc`, and with `--core=lstm`
-and `--core=rpth` for comparison; all cores have the same size. `--compare=3`
-runs all three with three seeds each and prints a table.
+and `--core=rpth` for comparison; all cores have the same size.
 
 In copying, symbols are shown and must then be repeated in order, which suits a
 memory that links its slots in the order of writing. `--task=recall` asks for
@@ -23,7 +22,7 @@ from ftwax.networks import cores
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(launch.VariantOptions):
+class Options(launch.Options):
   """Flags of this experiment."""
 
   max_num_actor_steps: int = 2_500_000
@@ -82,14 +81,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     environment=environment,
     **options.fields(),
   )
-
-
-def variants(options: Options) -> dict[str, Options]:
-  """Returns the options of each variant: one for each core."""
-  return {
-    core: dataclasses.replace(options, core=core)
-    for core in ('lstm', 'rpth', 'rpth_dnc')
-  }
 
 
 if __name__ == '__main__':

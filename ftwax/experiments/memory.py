@@ -6,8 +6,7 @@ rpth_dnc it is FTW without auxiliary tasks. A feed-forward agent cannot exceed
 chance, a return of 0.
 
 Run `uv run experiments/memory.py --core=lstm`, and with `--core=feed_forward`
-for comparison. To run all recurrent cores with three seeds each, use `uv run
-experiments/memory.py --runtime=device --compare=3`.
+for comparison.
 """
 
 import dataclasses
@@ -26,7 +25,7 @@ _FTW_CORES = ('rpth', 'dnc', 'rpth_dnc')
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(launch.VariantOptions):
+class Options(launch.Options):
   """Flags of this experiment."""
 
   max_num_actor_steps: int = 500_000
@@ -96,14 +95,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     environment=functools.partial(memory_chain.make, _LENGTHS[setting]),
     **options.fields(),
   )
-
-
-def variants(options: Options) -> dict[str, Options]:
-  """Returns the options of each variant: each recurrent core."""
-  return {
-    core: dataclasses.replace(options, core=core)
-    for core in ('lstm', *_FTW_CORES)
-  }
 
 
 if __name__ == '__main__':

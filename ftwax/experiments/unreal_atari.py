@@ -24,9 +24,7 @@ class Options(launch.Options):
 
 
 _TASKS = (
-  tasks.PixelControl(
-    cost=1e-3, cell_size=2, crop_size=(40, 40), image_period=500
-  ),
+  tasks.PixelControl(cost=1e-3, cell_size=2, crop_size=(40, 40)),
   tasks.RewardPrediction(),
   tasks.ValueReplay(),
 )

@@ -57,45 +57,6 @@ def lambda_returns(
   return _masked(mask_tm1, one_return(r_t, discount_t, v_t, lambda_t))
 
 
-def n_step_returns(
-  r_t: types.Array,
-  discount_t: types.Array,
-  v_t: types.Array,
-  mask_tm1: types.Array,
-  n: types.Array | int,
-) -> types.Array:
-  """Computes n-step returns, shorter ones where an episode or the stream ends.
-
-  Args:
-    r_t: [T, ...], rewards.
-    discount_t: [T], zero where an episode terminated.
-    v_t: [T, ...], values after each action.
-    mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
-    n: at least 1; it may be traced.
-
-  Returns:
-    [T, ...], targets of the values before each action, with gradients stopped.
-  """
-  chex.assert_equal_shape([r_t, v_t])
-  chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
-  r_t, v_t = jax.lax.stop_gradient((r_t, v_t))
-  # [T, 1, ...], as many axes as the rewards.
-  discount_t, continues = (
-    trees.align(x, r_t) for x in (discount_t, _continues(mask_tm1))
-  )
-
-  def lengthen(_: types.Array, returns: types.Array) -> types.Array:
-    # Each round looks one step further ahead, at all steps at once.
-    returns_t = jnp.concatenate([returns[1:], v_t[-1:]])  # [T, ...]
-    return r_t + discount_t * jnp.where(continues, returns_t, v_t)
-
-  # The 0-step return is the value before the action. Its first entry is a
-  # placeholder, which is never used.
-  values_tm1 = jnp.concatenate([v_t[:1], v_t[:-1]])  # [T, ...]
-  returns = jax.lax.fori_loop(0, n, lengthen, values_tm1)
-  return _masked(mask_tm1, returns)
-
-
 def generalized_advantages(
   v_tm1: types.Array,
   v_t: types.Array,

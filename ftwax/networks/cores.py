@@ -126,11 +126,9 @@ class StackedLSTM(parts.Part):
         f' {sorted(unknown)} are not among them; choose from {names}.'
       )
     return stacked_lstm.StackedLSTM(
-      stacked_lstm.StackedLSTMConfig(
-        self.hidden_sizes,
-        tuple(self.input_sizes.values()),
-        tuple(tuple(map(names.index, part)) for part in self.wiring),
-      ),
+      self.hidden_sizes,
+      tuple(self.input_sizes.values()),
+      [tuple(map(names.index, part)) for part in self.wiring],
       lambda size, name: self.layer.with_size(size)(name),
     )
 

@@ -8,56 +8,16 @@ output of the second one.
 
 A core's inputs are one vector, whose parts have the order of
 `embeddings.InputEmbedding`: observation, previous action, previous reward.
-`StackedLSTMConfig.wiring` determines which of them each layer sees.
+`wiring` determines which of them each layer sees.
 """
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import haiku as hk
 import jax.numpy as jnp
 
 from ftwax import types
 from ftwax.networks import recurrence, recurrent_cores
-
-
-@dataclasses.dataclass(frozen=True)
-class StackedLSTMConfig:
-  """Sizes and wiring of stacked LSTMs.
-
-  Attributes:
-    hidden_sizes: units of each layer.
-    input_sizes: sizes of the parts of the input vector, which they sum to.
-    wiring: for each layer, the indices of the parts that it sees in addition to
-      the layer below; by default every layer sees all parts.
-  """
-
-  hidden_sizes: tuple[int, ...] = (64, 256)
-  input_sizes: tuple[int, ...] = ()
-  wiring: tuple[tuple[int, ...], ...] = ()
-
-  def __post_init__(self) -> None:
-    """Checks that the wiring fits the sizes."""
-    if not self.hidden_sizes or min(self.hidden_sizes) < 1:
-      raise ValueError(
-        f'hidden_sizes ({self.hidden_sizes}) of stacked LSTMs must have at'
-        ' least one layer of at least one unit; choose hidden_sizes=(64, 256).'
-      )
-    if not self.wiring:
-      return
-    if len(self.wiring) != len(self.hidden_sizes):
-      raise ValueError(
-        f'wiring ({self.wiring}) must have one entry for each of the'
-        f' {len(self.hidden_sizes)} layers; list the parts that each layer'
-        ' sees.'
-      )
-    for parts in self.wiring:
-      if not all(0 <= part < len(self.input_sizes) for part in parts):
-        raise ValueError(
-          f'wiring ({self.wiring}) must name parts from 0 to'
-          f' {len(self.input_sizes) - 1}, the parts of input_sizes'
-          f' ({self.input_sizes}); leave the others out.'
-        )
 
 
 class StackedLSTM(hk.Module):
@@ -69,22 +29,35 @@ class StackedLSTM(hk.Module):
 
   def __init__(
     self,
-    config: StackedLSTMConfig,
+    hidden_sizes: Sequence[int],
+    input_sizes: Sequence[int] = (),
+    wiring: Sequence[Sequence[int]] = (),
     make_layer: Callable[..., recurrence.RecurrentCore] = recurrent_cores.LSTM,
     name: str | None = None,
   ):
     """Makes the layers.
 
     Args:
-      config: sizes and wiring.
+      hidden_sizes: units of each layer.
+      input_sizes: sizes of the parts of the input vector, which they sum to.
+      wiring: for each layer, the indices of the parts that it sees in addition
+        to the layer below; by default every layer sees all parts.
       make_layer: `(hidden_size, name=...) -> core`.
       name: name of the module.
+
+    Raises:
+      ValueError: if the wiring does not have an entry for each layer.
     """
     super().__init__(name)
-    self._config = config
+    if wiring and len(wiring) != len(hidden_sizes):
+      raise ValueError(
+        f'wiring ({wiring}) must have one entry for each of the'
+        f' {len(hidden_sizes)} layers; list the parts that each layer sees.'
+      )
+    self._input_sizes, self._wiring = input_sizes, wiring
     self._layers = [
       make_layer(hidden_size, name=f'layer_{index}')
-      for index, hidden_size in enumerate(config.hidden_sizes)
+      for index, hidden_size in enumerate(hidden_sizes)
     ]
 
   def initial_state(self, batch_size: int) -> tuple[types.RecurrentState, ...]:
@@ -139,17 +112,15 @@ class StackedLSTM(hk.Module):
 
   def _parts(self, inputs: types.Array, index: int) -> list[types.Array]:
     """Returns the parts of the inputs that a layer sees."""
-    config = self._config
-    if not config.wiring:
+    sizes = self._input_sizes
+    if not self._wiring:
       return [inputs]
-    if sum(config.input_sizes) != inputs.shape[-1]:
+    if sum(sizes) != inputs.shape[-1]:
       raise ValueError(
-        f'input_sizes ({config.input_sizes}) of stacked LSTMs must add up to'
+        f'input_sizes ({sizes}) of stacked LSTMs must add up to'
         f' the number of inputs ({inputs.shape[-1]}); give the sizes of'
         ' observation features, previous action and previous reward.'
       )
-    stops = [
-      sum(config.input_sizes[: i + 1]) for i in range(len(config.input_sizes))
-    ]
+    stops = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     parts = jnp.split(inputs, stops[:-1], axis=-1)
-    return [parts[part] for part in config.wiring[index]]
+    return [parts[part] for part in self._wiring[index]]

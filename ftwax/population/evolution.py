@@ -113,13 +113,10 @@ class Perturb(parts.Part):
     probability: probability of perturbing each value, independently of the
       others.
     factors: a perturbed value is scaled by one of the two.
-    flip_probability: probability of changing the sign of each value, if the
-      bounds of its prior allow that.
   """
 
   probability: float = parts.option(0.05, low=0, high=1)
   factors: tuple[float, float] = parts.option((0.8, 1.2), above=0)
-  flip_probability: float = parts.option(0.0, low=0, high=1)
 
   def __call__(
     self,
@@ -131,30 +128,14 @@ class Perturb(parts.Part):
     config: config_lib.PopulationConfig,
   ) -> tuple[Traits, Any]:
     """Explores from inherited traits; see `ExploreRule`."""
-    del selection
+    del selection, config
     functions = Traits(
       hyperparameters_lib.perturb, internal_rewards_lib.perturb
     )
     explored = _change(
       functions, key, inherited, priors, self.probability, self.factors
     )
-    if self.flip_probability > 0.0:
-      # Folding in less gives the keys of the split.
-      flip_key = jax.random.fold_in(key, config.num_members)
-      explored = flip(flip_key, explored, priors, self.flip_probability)
     return explored, population.explore_state
-
-
-def flip(
-  key: types.Key, traits: Traits, priors: Traits, probability: float
-) -> Traits:
-  """Changes the signs of traits [N, ...] with some probability.
-
-  Constants, integers and values whose prior does not allow the other sign stay
-  as they are.
-  """
-  functions = Traits(hyperparameters_lib.flip, internal_rewards_lib.flip)
-  return _change(functions, key, traits, priors, probability)
 
 
 @registry.register('rule.resample')

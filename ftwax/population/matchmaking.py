@@ -5,8 +5,8 @@ sampled uniformly, the others in proportion to a normal density, with mean one
 half, of its win probability against them. Games between equals teach most.
 
 Past selves, if there are any, are drawn by prioritized fictitious self-play
-(PFSP; Vinyals et al., 2019): in proportion to (1 - p)^k or p (1 - p), for the
-score p of a member against each. A league of main agents and exploiters is a
+(PFSP; Vinyals et al., 2019): in proportion to (1 - p)^k, for the score
+p of a member against each. A league of main agents and exploiters is a
 rule in which members differ in whom they meet.
 """
 
@@ -79,12 +79,10 @@ class ByStrength(parts.Part):
       from which the other players of a game are sampled.
     past_exponent: how much a member prefers snapshots that it does not beat,
       k in (1 - p)^k for its win rate p. 0 is plain fictitious self-play.
-    prefers_equal_past: whether it prefers its equals instead, by p (1 - p).
   """
 
   deviation: float = parts.option(1.0 / 6.0, above=0)
   past_exponent: float = parts.option(2.0, low=0)
-  prefers_equal_past: bool = False
 
   def __call__(
     self,
@@ -96,8 +94,6 @@ class ByStrength(parts.Part):
     if not config.num_past:
       return Meetings(members)
     p = past_selves.win_rates(population.past)
-    if self.prefers_equal_past:
-      return Meetings(members, p * (1.0 - p))
     return Meetings(members, (1.0 - p) ** self.past_exponent)
 
 

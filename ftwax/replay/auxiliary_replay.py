@@ -5,10 +5,6 @@ tasks. Replayed trajectories are sampled uniformly. Short sequences for reward
 prediction are sampled by class of the reward that follows, half of them before
 a nonzero reward (Jaderberg et al., 2017, arXiv:1611.05397, section 3.2). Both
 come from the same latest trajectories.
-
-Optionally, trajectories are sampled in proportion to priorities (Schaul et al.,
-2016, arXiv:1511.05952). A new trajectory gets the largest stored priority, a
-replayed one gets a priority from its errors at that time.
 """
 
 import functools
@@ -22,14 +18,6 @@ import numpy as np
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
 from ftwax.replay import functional, replay_options, trajectories
-
-# Name of the metric in which an update returns the new priorities of the
-# replayed trajectories, float32 [B], already raised to their exponent.
-PRIORITIES = 'replay_priorities'
-
-
-# Priority of trajectories that are stored before any was replayed.
-_LEAST_PRIORITY = 1e-6
 
 
 class AuxiliaryState(NamedTuple):
@@ -55,8 +43,6 @@ class AuxiliaryReplay(NamedTuple):
       `types.LearnerBatch`.
     classify: `(trajectories, internal_rewards) -> reward_class`, by the agent's
       own rewards.
-    update_priorities: `(state, slots, priorities) -> state`, given the slots of
-      a `types.ReplayBatch`.
   """
 
   init: Callable[[types.Key], AuxiliaryState]
@@ -70,9 +56,6 @@ class AuxiliaryReplay(NamedTuple):
     ],
   ]
   classify: Callable[[types.Trajectory, types.InternalRewards], types.Array]
-  update_priorities: Callable[
-    [AuxiliaryState, Any, types.Array], AuxiliaryState
-  ]
 
 
 def make_auxiliary_replay(
@@ -106,24 +89,15 @@ def make_auxiliary_replay(
     # The ring's rows are the E trajectories that are added together.
     max_length=-(-capacity // num_environments),
     batch_size=batch_size,
-    prioritized=options.prioritized,
-  )
-  # Exponents of one: each member applies its own ones in its loss.
-  hyperparameters = functional.ReplayHyperparameters(
-    initial_priority=_LEAST_PRIORITY,
-    priority_exponent=1.0,
-    importance_exponent=1.0,
   )
   record = trajectories.Record(template, np.zeros(length, np.int8))
   replay = functional.make_replay(record, replay_config)
   return AuxiliaryReplay(
     init=lambda key: AuxiliaryState(replay.init(), key),
-    add=functools.partial(_add, replay, hyperparameters),
+    add=functools.partial(_add, replay),
     sample=functools.partial(
       _sample,
-      functools.partial(_sample_trajectories, replay, hyperparameters)
-      if replays
-      else None,
+      functools.partial(_sample_trajectories, replay) if replays else None,
       functools.partial(
         _sample_reward_prediction, batch_size, options.sequences.num_frames
       )
@@ -131,9 +105,6 @@ def make_auxiliary_replay(
       else None,
     ),
     classify=functools.partial(_classify, options.sequences),
-    update_priorities=functools.partial(
-      _update_priorities, replay, hyperparameters
-    ),
   )
 
 
@@ -153,27 +124,13 @@ def _classify(
 
 def _add(
   replay: functional.Replay,
-  hyperparameters: functional.ReplayHyperparameters,
   state: AuxiliaryState,
   trajectory: types.Trajectory,
   reward_class: types.Array,
 ) -> AuxiliaryState:
   # Its steps are whole trajectories, leaves [E, T, ...].
   rows = trajectories.swap_batch(trajectories.Record(trajectory, reward_class))
-  new = replay.add(state.replay, rows, hyperparameters=hyperparameters)
-  return state._replace(replay=new)
-
-
-def _update_priorities(
-  replay: functional.Replay,
-  hyperparameters: functional.ReplayHyperparameters,
-  state: AuxiliaryState,
-  slots: Any,
-  priorities: types.Array,
-) -> AuxiliaryState:
-  new = replay.update_priorities(
-    state.replay, *slots, priorities, hyperparameters
-  )
+  new = replay.add(state.replay, rows)
   return state._replace(replay=new)
 
 
@@ -196,21 +153,14 @@ def _sample(
 
 def _sample_trajectories(
   replay: functional.Replay,
-  hyperparameters: functional.ReplayHyperparameters,
   key: types.Key,
   state: functional.ReplayState,
 ) -> types.ReplayBatch:
-  sample = replay.sample(state, key, hyperparameters)
+  sample = replay.sample(state, key)
   # Sequences of one step, a whole trajectory: drop the axis of length 1.
   stored = jax.tree.map(lambda leaf: leaf[0], sample.data)
-  info = sample.info
-  batch = types.ReplayBatch(
-    trajectories.swap_batch(stored).trajectory, jnp.all(info.is_valid)
-  )
-  if state.priorities is None:
-    return batch
-  return batch._replace(
-    weights=info.importance_weight, slots=(info.env_id, info.position)
+  return types.ReplayBatch(
+    trajectories.swap_batch(stored).trajectory, jnp.all(sample.info.is_valid)
   )
 
 

@@ -1,7 +1,7 @@
 """Kinds of replays, and options of a replay's tables."""
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from ftwax import parts, registry
 from ftwax.replay import trajectories
@@ -20,26 +20,6 @@ class Replay(parts.Part):
   """
 
   capacity: int = parts.option(100, low=1)
-
-
-@registry.register('replay.prioritized')
-@dataclasses.dataclass(frozen=True)
-class PrioritizedReplay(Replay):
-  """Samples trajectories in proportion to their errors when last replayed.
-
-  Importance weights are those of R2D2 (Kapturowski et al., 2019). Not available
-  with Reverb.
-
-  Attributes:
-    priority_exponent: exponent of the priorities; 0 samples uniformly.
-    importance_exponent: exponent of the importance weights; 1 corrects fully
-      for prioritized sampling.
-  """
-
-  prefix: ClassVar[str] = 'replay_'
-
-  priority_exponent: parts.Scalar = parts.scalar(0.9, high=1.0)
-  importance_exponent: parts.Scalar = parts.scalar(0.6, high=1.0)
 
 
 @registry.register('replay.queue')
@@ -73,14 +53,12 @@ class ReplayOptions(NamedTuple):
     sequences: the sequences for reward prediction.
     delta_encodes: whether Reverb stores frames as differences; see
       `reverb.columns`.
-    prioritized: whether replayed trajectories are sampled by priority.
   """
 
   replay_capacity: int = 0
   reward_prediction_capacity: int = 0
   sequences: trajectories.Sequences = trajectories.Sequences(3, 1)
   delta_encodes: bool = False
-  prioritized: bool = False
 
 
 QUEUE_ALONE = ReplayOptions()

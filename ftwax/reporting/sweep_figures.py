@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftwax import types
+from ftwax import parts, types
 from ftwax.records import config_files, files
 from ftwax.reporting import comparison, page
 
@@ -73,6 +73,14 @@ def describe(values: Mapping[str, Any]) -> str:
 
 def _readable(value: Any) -> str:
   plain = config_files.to_json(value)
+  if isinstance(value, parts.Part):
+    changed = {
+      name: given
+      for name, given in vars(value).items()
+      if given != getattr(type(value), name, None)  # Its default.
+    }
+    kind = plain[config_files.TYPE].rpartition('.')[-1]
+    return f'{kind}({describe(changed)})' if changed else kind
   return f'{plain:.4g}' if isinstance(plain, float) else str(plain)
 
 

@@ -93,7 +93,11 @@ class RunResult(NamedTuple):
 
 
 class Run(Protocol):
-  """A run of an experiment in one process."""
+  """A run of an experiment; this process counts, logs and saves.
+
+  One that does not evaluate by itself has `evaluate(num_episodes) -> Outcome`:
+  plays at least so many episodes with each member.
+  """
 
   # Whether a running computation consumes the state, so that `snapshot` cannot
   # return it in the meantime.
@@ -105,9 +109,6 @@ class Run(Protocol):
 
   def train(self) -> Iterator[Any]:
     """Trains to the end; yields wherever it may be interrupted."""
-
-  def evaluate(self, num_episodes: int) -> evaluation.Outcome:
-    """Plays at least `num_episodes` episodes with each member."""
 
   def snapshot(self) -> Any:
     """Returns the contents of a checkpoint, a pytree."""
@@ -338,7 +339,7 @@ def execute(
 
 
 def _train(
-  run: Run,
+  run: Any,
   observers: Sequence[experiment_lib.Observer],
   records: run_records.RunRecords,
   period: evaluation.Period | None,

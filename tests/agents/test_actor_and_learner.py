@@ -16,7 +16,7 @@ from acme.utils import counting
 from ftwax import acme as pair
 from ftwax import hyperparameters, types
 from ftwax.acme import datasets, servers, tables
-from ftwax.agents.actor_critic import faults
+from ftwax.agents.actor_critic import faults, optimization
 from ftwax.environments import vector
 from ftwax.replay import replay_options
 from ftwax.runtime import sharding
@@ -217,7 +217,9 @@ def test_the_learner_gives_up_after_too_many_bad_gradients(
   bad = good._replace(
     trajectory=good.trajectory._replace(timestep=bad_timestep)
   )
-  builder = pair.Builder(config.replace(max_skipped_updates=3))
+  builder = pair.Builder(
+    config.replace(optimizer=optimization.Adam(max_skipped_updates=3))
+  )
   learner = builder.make_learner(
     jax.random.PRNGKey(0),
     network,
@@ -405,7 +407,7 @@ def test_a_learners_process_needs_only_the_server(make_agent, network, spec):
     network,
     dataset,
     lambda *label: logger,
-    acme.specs.EnvironmentSpec(*spec),
+    acme.specs.EnvironmentSpec(*spec[:4]),
     counter=counter,
   )
   learner.step()

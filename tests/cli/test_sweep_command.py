@@ -3,6 +3,7 @@
 import pytest
 
 from ftwax.cli import commands
+from ftwax.networks import cores
 from ftwax.runtime import sweeps
 
 
@@ -24,7 +25,7 @@ def test_values_are_those_of_the_fields(asked):
   assert cells == [
     {'agent.learning_rate': rate, 'agent.core': core}
     for rate in (1e-3, 2.0)
-    for core in ('lstm', 'gru')
+    for core in (cores.LSTM(), cores.GRU())
   ]
   assert list(seeds) == [5, 6] and run_dir is None
   assert experiment.environment.__module__ == 'ftwax.environments.catch'

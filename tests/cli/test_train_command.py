@@ -214,30 +214,6 @@ def test_tasks_and_networks_follow_the_changes():
   assert experiment.seed == 0
 
 
-def test_variants_follow_the_changes():
-  arguments = [
-    '--set=agent.batch_size=2',
-    '--compare=2',
-    '--num-environments=4',
-  ]
-  variants = launch.variants(launch.find('ftw_catch', arguments))
-  made = [make(seed) for make in variants.values() for seed in (3, 4)]
-  assert [one.agent.batch_size for one in made] == [2] * 4
-  assert [one.num_environments for one in made] == [4] * 4
-  assert [one.seed for one in made] == [3, 4] * 2
-  assert [one.name for one in made[::2]] == (
-    ['ftw_catch_lstm', 'ftw_catch_lstm_no_auxiliary']
-  )
-
-
-def test_a_comparison_refuses_the_flags_of_a_single_run(capsys, tmp_path):
-  status, _, error = _train(
-    capsys, 'memory', '--compare=2', f'--run_dir={tmp_path / "run"}'
-  )
-  assert status == 1
-  assert '--run_dir' in error and 'is for a single run' in error
-
-
 @pytest.mark.slow
 def test_a_users_function_runs(capsys, my_file, tmp_path):
   run_dir = tmp_path / 'run'

@@ -20,7 +20,6 @@ COMMANDS = {
   'ppo_Pendulum-v1': ['continuous_control.py'],
   'rl2_bandits': ['rl2_bandits.py', '--runtime=local', '--num_environments=2'],
   'unreal_pong': ['unreal_atari.py', '--num_environments=2'],
-  'ftw_rpth_pong': ['ftw_atari.py', '--core=rpth', '--num_environments=2'],
 }
 
 

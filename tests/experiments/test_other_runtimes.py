@@ -12,8 +12,6 @@ from ftwax.cli import commands, launch
 
 # The package that each needs, whose environment is in Python.
 IN_PYTHON = {
-  ('population_games',): 'pettingzoo',
-  ('population_games', '--game=rock_paper_scissors'): 'pettingzoo',
   ('atari',): 'ale_py',
   ('atari', '--vector'): 'ale_py',
   ('unreal_atari',): 'ale_py',

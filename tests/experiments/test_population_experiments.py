@@ -1,38 +1,12 @@
 """Experiments with populations, by the command that a user types."""
 
-import importlib.util
 import re
 
 import experiment_commands as commands
-import numpy as np
 import pytest
 
 from ftwax.cli import launch
 from ftwax.reporting import history
-
-# Of two members, who play 2,000 steps. The package that each needs.
-GAMES = {
-  'rock_paper_scissors': 'pettingzoo',
-  'knights_archers_zombies': 'pettingzoo',
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', GAMES)
-def test_a_population_plays_a_game_in_python(tmp_path, name):
-  if importlib.util.find_spec(GAMES[name]) is None:
-    pytest.skip(f'{GAMES[name]} is not installed')
-  run_dir = tmp_path / 'run'
-  result = commands.run(
-    ['population_games.py', f'--game={name}', '--max_num_actor_steps=2000'],
-    run_dir,
-  )
-  assert result.returncode == 0, result.stderr
-  assert re.search(rf'{name}: 2,0\d\d of 2,000 steps', result.stdout)
-  past = history.read(run_dir)
-  assert past.ratings.shape[1] == 2
-  assert past.games[-1] > 0
-  assert (run_dir / 'report.html').exists()
 
 
 def test_games_of_other_libraries_have_settings_of_their_own():
@@ -51,17 +25,6 @@ def test_games_of_other_libraries_have_settings_of_their_own():
     96,
     1,
   )
-
-
-def test_random_players_are_paid_by_role(monkeypatch):
-  pytest.importorskip('mpe2', reason='the extra envs is not there')
-  any_game = launch.find('any_game').module
-  monkeypatch.setattr(any_game, '_NUM_RANDOM_GAMES', 4)
-  returns, roles = any_game.play_randomly('mpe2', 'simple_adversary')
-  assert roles == (0, 1, 1)
-  # Those who cooperate are paid together, the adversary for being near.
-  assert returns[0] < 0.0 and returns[1] == returns[2]
-  assert np.isfinite(returns).all()
 
 
 @pytest.mark.slow

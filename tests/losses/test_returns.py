@@ -32,16 +32,6 @@ def _lambda_returns_by_definition(r, discount, v, mask, lambda_):
 
 
 @pytest.mark.parametrize('shape', [(), (2, 3)])
-def test_n_step_returns_equal_their_definition(shape):
-  n_step = jax.jit(returns.n_step_returns)
-  for seed in range(6):
-    arguments = _arguments(seed, shape)
-    for n in (1, 2, 5, T):
-      expected = loss_streams.returns_by_definition(*arguments, n)
-      np.testing.assert_allclose(n_step(*arguments, n), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize('shape', [(), (2, 3)])
 def test_lambda_returns_equal_their_definition(shape):
   lambda_returns = jax.jit(returns.lambda_returns)
   for seed in range(6):
@@ -98,22 +88,7 @@ def test_what_is_masked_counts_for_nothing_even_if_it_is_not_finite():
   r, discount, v, mask = _arguments(1)
   assert np.any(mask == 0)
   bad = np.where(mask == 0, np.nan, 0.0).astype(np.float32)
-  for function in (
-    returns.lambda_returns,
-    lambda *args: returns.n_step_returns(*args, 3),
-  ):
-    clean = function(r, discount, v, mask)
-    found = function(r + bad, discount, v + bad, mask)
-    np.testing.assert_array_equal(clean, found)
-    assert np.all(found[mask == 0] == 0.0)
-
-
-def test_number_of_steps_may_be_traced_under_a_gradient():
-  arguments = _arguments(0)
-
-  def loss(v_tm1, n):
-    return jnp.sum((returns.n_step_returns(*arguments, n) - v_tm1) ** 2)
-
-  gradient = jax.jit(jax.grad(loss))(jnp.zeros(T), 2)
-  expected = loss_streams.returns_by_definition(*arguments, 2)
-  np.testing.assert_allclose(gradient, -2 * expected, atol=1e-5)
+  clean = returns.lambda_returns(r, discount, v, mask)
+  found = returns.lambda_returns(r + bad, discount, v + bad, mask)
+  np.testing.assert_array_equal(clean, found)
+  assert np.all(found[mask == 0] == 0.0)

@@ -14,7 +14,7 @@ from ftwax.agents.actor_critic import acting
 from ftwax.environments import functional, game_vectors
 from ftwax.networks import recurrent
 from ftwax.population import seating
-from ftwax.replay import gatherer, trajectories
+from ftwax.replay import trajectories
 from ftwax.runtime.device import rollout
 from ftwax.runtime.local import acting as host_acting
 from ftwax.runtime.local import arena as arena_lib
@@ -23,28 +23,11 @@ NUM_GAMES, LENGTH, NUM_ROLLOUTS = 2, 5, 6
 GAME = seat_games.make()
 
 
-class Kept(gatherer.TrajectoryGatherer):
-  """Keeps the trajectories that it gathers."""
-
-  def __init__(self, *args):
-    super().__init__(*args)
-    self.records = []
-
-  def close(self):
-    pass
-
-  def flush(self):
-    pass
-
-  def _write(self, record):
-    self.records.append(record.trajectory)
-
-
-def _flat(tree):
+def flat(tree):
   return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
 
 
-def _make(name):
+def make(name):
   hyperparameters = test_every_core.Hyperparameters()
   network = recurrent.make_recurrent_network(
     GAME.spec,
@@ -63,7 +46,7 @@ def _make(name):
   )
 
 
-def _roll(network, variables):
+def roll(network, variables):
   """Returns consecutive trajectories of the device's rollouts."""
   games = functional.vectorize(GAME, NUM_GAMES)
   actor = acting.make_actor_core(network, GAME.spec)
@@ -72,10 +55,10 @@ def _roll(network, variables):
 
   def step(state, action):
     state, timestep = games.step(state, action.reshape(NUM_GAMES, -1))
-    return state, _flat(timestep), ()
+    return state, flat(timestep), ()
 
   rolled = rollout.start(
-    state, _flat(timestep), actor.init(jax.random.PRNGKey(3), num_rows), True
+    state, flat(timestep), actor.init(jax.random.PRNGKey(3), num_rows), True
   )
   one = jax.jit(
     lambda rolled: rollout.rollout(
@@ -89,28 +72,6 @@ def _roll(network, variables):
     made.append(trajectory)
     counts += episodes.moved.sum(axis=0)
   return made, counts
-
-
-def _gather(network, variables):
-  """Returns the trajectories of the same games, played one by one."""
-  games = functional.vectorize(GAME, NUM_GAMES)
-  actor = acting.make_actor_core(network, GAME.spec)
-  state, timestep = games.reset(jax.random.PRNGKey(2))
-  num_rows = NUM_GAMES * seat_games.NUM_SEATS
-  acts = actor.init(jax.random.PRNGKey(3), num_rows)
-  template = trajectories.make_template(
-    GAME.spec, network.initial_state(1), LENGTH
-  )
-  kept = Kept(template, num_rows)
-  select, step = jax.jit(actor.select_action), jax.jit(games.step)
-  for _ in range(NUM_ROLLOUTS * LENGTH + 1):
-    rows = jax.tree.map(np.array, _flat(timestep))
-    previous = acting.previous_action_of(rows, acts.action)
-    kept.add_timestep(rows, previous, acts.recurrent_state, acts.seed)
-    action, acts = select(variables, rows, acts)
-    kept.add_choice(acts.logits, 0, np.ones(1))
-    state, timestep = step(state, action.reshape(NUM_GAMES, -1))
-  return kept.records
 
 
 def _where(mask, leaf):
@@ -193,21 +154,15 @@ def _check(network, variables, made, counts):
   ],
 )
 def test_the_ratio_is_one_and_no_decision_is_lost(name):
-  network, variables = _make(name)
-  on_device = _roll(network, variables)
+  network, variables = make(name)
+  on_device = roll(network, variables)
   on_host = _act_on_host(network, variables)
   for made, counts in (on_device, on_host):
     _check(network, variables, made, counts)
-  _compare(on_device[0], on_host[0], with_actions=False)
+  compare(on_device[0], on_host[0], with_actions=False)
 
 
-def test_gatherers_write_the_same_trajectories():
-  network, variables = _make('lstm')
-  made, _ = _roll(network, variables)
-  _compare(made, _gather(network, variables), with_actions=True)
-
-
-def _compare(made, others, with_actions):
+def compare(made, others, with_actions):
   """Compares the trajectories of the same games."""
   for own, other in zip(made, others, strict=True):
     mask = np.asarray(own.timestep.step_type[:-1] != types.LAST)

@@ -425,23 +425,6 @@ def test_the_lineage_of_another_population():
   )
 
 
-def test_flips_change_the_signs_that_a_prior_allows(key):
-  population, config = _in_order()
-  flips = evolution.Perturb(0.0, flip_probability=1.0)
-  after, generation = _evolve(key, population, config, explore=flips)
-  copied = np.asarray(generation.parent) != np.arange(4)
-  assert copied.any()
-  np.testing.assert_array_equal(
-    generation.explored.internal_rewards,
-    np.where(copied[:, None], -1, 1) * generation.inherited.internal_rewards,
-  )
-  # None of these can be negative.
-  _assert_trees_equal(
-    generation.explored.hyperparameters, generation.inherited.hyperparameters
-  )
-  _assert_trees_equal(generation.explored, evolution.traits(after.members))
-
-
 def test_a_floor_of_lineages_holds_over_generations(key):
   population, config = _in_order(min_lineages=2)
   for number in range(4):

@@ -99,7 +99,6 @@ def _rounds(population, config, rule=BY_STRENGTH, num_rounds=2_000):
   [
     ({}, [0.04, 0.25, 0.64]),  # (1 - p)^2
     ({'past_exponent': 0.0}, [1.0, 1.0, 1.0]),
-    ({'prefers_equal_past': True}, [0.16, 0.25, 0.16]),
   ],
 )
 def test_snapshots_are_drawn_by_win_rates(key, options, expected):

@@ -86,7 +86,6 @@ def test_bad_options(options, message):
       {'probability': 1.5},
       r'probability \(1.5\) of Perturb',
     ),
-    (evolution.Perturb, {'flip_probability': 1.5}, r'flip_probability \(1.5\)'),
     (evolution.Perturb, {'factors': (0.0, 1.2)}, r'factors .* must be above 0'),
     (evolution.Resample, {'probability': -0.1}, r'probability \(-0.1\) of Res'),
   ],

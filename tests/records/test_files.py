@@ -51,7 +51,7 @@ _ELSEWHERE = {
   'runtime/devices.py',
   # Folders that a runtime makes for itself.
   'runtime/distributed/leftovers.py',
-  'runtime/distributed/namespaces.py',
+  'acme/namespaces.py',
   'runtime/distributed/ray_engine.py',
   # Tables that a run, a sweep or a script of this process writes.
   'records/loggers.py',

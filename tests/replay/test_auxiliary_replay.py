@@ -14,7 +14,6 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting
 from ftwax.networks import cores, torsos
 from ftwax.replay import auxiliary_replay, replay_options, trajectories
-from ftwax.replay.functional import segment_tree
 
 LENGTH = 6
 NUM_ENVIRONMENTS = 2
@@ -201,42 +200,3 @@ def test_rewards_of_one_kind_are_all_that_is_sampled(key, reward, threshold):
 def test_no_replay_where_no_task_needs_one():
   _, made = _make(replay_options.QUEUE_ALONE)
   assert made is None
-
-
-def test_trajectories_are_drawn_by_priority(key):
-  options = BOTH._replace(
-    reward_prediction_capacity=0,
-    prioritized=True,
-  )
-  _, made = _make(options)
-  init, add, sample = _functions(made)
-  update = jax.jit(made.update_priorities)
-  state = init(key)
-  for start in (0, 100):
-    state = add(state, _make_trajectory(start), WEIGHTS)
-  state, replay, _ = sample(state)
-  # Before the first update all have the same.
-  np.testing.assert_allclose(replay.weights, 1.0)
-  # Trajectories of two environments, written at the positions 0 and 1.
-  slots = jnp.array([0, 1, 0, 1]), jnp.array([0, 0, 1, 1])
-  priorities = {0.0: 8.0, 1.0: 4.0, 100.0: 4.0, 101.0: 0.0}
-  state = update(state, slots, jnp.array(list(priorities.values())))
-  counts = dict.fromkeys(priorities, 0)
-  for _ in range(100):
-    state, replay, _ = sample(state)
-    firsts = np.asarray(replay.trajectory.timestep.observation)[0, :, 0]
-    expected = np.array([1 / priorities[first] for first in firsts.tolist()])
-    np.testing.assert_allclose(
-      replay.weights, expected / expected.max(), rtol=1e-5
-    )
-    for first in firsts.tolist():
-      counts[first] += 1
-  # Stratified draws differ by less than independent ones, whose standard
-  # deviation would be 14.
-  assert counts[101.0] == 0
-  assert counts[0.0] == pytest.approx(400, abs=20)
-  assert counts[1.0] == pytest.approx(200, abs=20)
-  # A new trajectory has the greatest priority that there is.
-  state = add(state, _make_trajectory(200), WEIGHTS)
-  found = state.replay.priorities.sampling
-  assert float(segment_tree.summary(found)) == pytest.approx(8 + 4 + 4 + 8 + 8)

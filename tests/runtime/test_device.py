@@ -18,7 +18,7 @@ from dm_env import specs
 
 from ftwax import hyperparameters
 from ftwax.agents import impala
-from ftwax.agents.actor_critic import faults
+from ftwax.agents.actor_critic import faults, optimization
 from ftwax.environments import validation
 from ftwax.networks import cores, torsos
 from ftwax.records import checkpoints, loggers, run_directory
@@ -254,7 +254,7 @@ def test_bad_gradients_are_skipped_counted_and_end_the_run(
 
   config = make_experiment(
     make_poisoned,
-    config=CONFIG.replace(max_skipped_updates=3),
+    config=CONFIG.replace(optimizer=optimization.Adam(max_skipped_updates=3)),
     max_num_actor_steps=10_000,
   )
   with pytest.raises(

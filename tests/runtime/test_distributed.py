@@ -5,6 +5,7 @@ import json
 import distributed_helpers
 import fakes
 import functional_fakes
+import in_process
 import jax
 import numpy as np
 import population_helpers
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures('compiles_once')
 
 def _run(experiment, directory, engine=None, settings=None, **options):
   return runner.run_with(
-    lambda: engine or distributed.InProcess(),
+    lambda: engine or in_process.InProcess(),
     prepare.prepare(experiment),
     runs.open_run_directory(
       experiment, directory, options.get('resume', False)
@@ -54,7 +55,7 @@ def _assert_told_by_lineage(directory, state):
   )
 
 
-class _Losing(distributed.InProcess):
+class _Losing(in_process.InProcess):
   """Loses nodes before given calls of a method."""
 
   def __init__(self, method, calls):
@@ -200,7 +201,7 @@ def test_members_of_one_team_are_evaluated_beside_each_other(tmp_path):
 def test_copies_cross_learners(tmp_path):
   seen = []
 
-  class Engine(distributed.InProcess):
+  class Engine(in_process.InProcess):
     def call(self, name, method, *args, num_returns=1):
       if method == 'adopt':
         (before,) = super().call(name, 'state')
@@ -367,7 +368,7 @@ def test_an_error_of_a_node_names_it(tmp_path):
     _run(experiment.replace(agent=agent), tmp_path)
 
 
-class _Slow(distributed.InProcess):
+class _Slow(in_process.InProcess):
   """Answers a learner's calls only after other ones."""
 
   def wait(self, references, timeout_s):

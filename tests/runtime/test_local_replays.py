@@ -6,16 +6,13 @@ import sys
 
 import fakes
 import functional_fakes
-import numpy as np
 import population_helpers
 import pytest
 import run_helpers
-import safetensors.numpy
 
 from ftwax.agents import a2c, impala
 from ftwax.agents.actor_critic import replays, tasks
 from ftwax.networks import cores, torsos
-from ftwax.population import population_config
 from ftwax.records import loggers
 from ftwax.replay import replay_options
 
@@ -90,52 +87,6 @@ def test_auxiliary_tasks_learn_from_the_tables(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'runtime', [pytest.param('local', marks=pytest.mark.slow), 'device']
-)
-def test_replayed_trajectories_have_priorities(tmp_path, runtime):
-  config = a2c.A2CConfig(
-    **fakes.SMALL_NETWORK,
-    sequence_length=6,
-    batch_size=2,
-    tasks=('off_policy',),
-    replay=replay_options.PrioritizedReplay(capacity=4),
-  )
-  experiment = run_helpers.make_experiment(
-    config,
-    _make_matching,
-    agent=a2c,
-    num_environments=2,
-    max_num_actor_steps=100,
-    population=population_config.PopulationConfig(num_members=2),
-  )
-  result = run_helpers.make_run(runtime, tmp_path)(experiment)
-  rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
-  assert rows[-1]['off_policy_live'] == [1.0, 1.0]
-  assert not any('priorities' in name for name in rows[-1])
-  (checkpoint,) = (result.run_dir / 'checkpoints').iterdir()
-  content = (checkpoint / 'state.safetensors').read_bytes()
-  arrays = safetensors.numpy.load(content)
-  learned = [
-    array for name, array in arrays.items() if 'priorities/learned' in name
-  ]
-  assert learned
-  for array in learned:  # -inf where the learner has set none.
-    assert np.isfinite(array).any(axis=-1).all()
-
-
-@pytest.mark.python_310
-def test_reverb_cannot_draw_by_priority(tmp_path):
-  config = a2c.A2CConfig(
-    tasks=('off_policy',), replay=replay_options.PrioritizedReplay()
-  )
-  experiment = run_helpers.make_experiment(
-    config, _make_matching, agent=a2c, replay='reverb'
-  )
-  with pytest.raises(ValueError, match='choose --runtime=device, or'):
-    run_helpers.make_run('local', tmp_path)(experiment)
-
-
-@pytest.mark.parametrize(
   ('replay', 'is_game'),
   [
     ('functional', True),
@@ -157,7 +108,6 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, replay, is_game):
       sequence_length=5,
       batch_size=8,
       tasks=('value_replay', 'reward_prediction') if tables else (),
-      replay=replay_options.PrioritizedReplay(),
     )
     return run_helpers.make_experiment(
       config, _make_matching, agent=a2c, steps_per_round=30, **options

@@ -2,6 +2,7 @@
 
 import itertools
 
+import in_process
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +15,8 @@ from ftwax.environments import catch
 from ftwax.population import evolution, selection
 from ftwax.records import loggers
 from ftwax.reporting import history
-from ftwax.runtime import distributed, prepare, runs
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import prepare, runs
 from ftwax.runtime.distributed import runner
 
 pytestmark = pytest.mark.slow
@@ -123,7 +124,7 @@ def test_members_learn_at_the_announced_rates_also_after_a_resume(
   assert is_checked_after_resume
 
 
-class _Watched(distributed.InProcess):
+class _Watched(in_process.InProcess):
   """Compares each update of learners with what the lineage announces."""
 
   def __init__(self, directory):

@@ -1,5 +1,6 @@
 """Seats that end, wait and return, from their game to what is learned."""
 
+import functools
 import json
 import pathlib
 
@@ -23,14 +24,15 @@ ENVIRONMENTS = {
 }
 
 
-def _experiment(runtime, max_num_actor_steps, **options):
+def _experiment(runtime, max_num_actor_steps, decays=False, **options):
   config = ppo.PPOConfig(
-    batch_size=32,
     sequence_length=6,
     torso=torsos.Torso(hidden_sizes=(32,)),
-    **options,
+    **{'batch_size': 32, **options},
   )
   config = config.replace(discount=DISCOUNT)
+  if decays:
+    config = config.decayed_over(max_num_actor_steps)
   return ftwax.ExperimentConfig(
     agent=config,
     environment=ENVIRONMENTS[runtime],
@@ -77,15 +79,15 @@ def _values(agent):
   ids=['feed_forward', 'lstm'],
 )
 def test_learned_values_are_the_exact_ones(runtime, core, tmp_path):
-  num_steps = 80_000
+  # What an LSTM makes of a last observation takes longer to settle.
+  num_steps = 80_000 if isinstance(core, cores.FeedForward) else 200_000
   result = _train(
     runtime,
     tmp_path,
     num_steps,
     core=core,
     learning_rate=5e-3,
-    learning_rate_decay_steps=num_steps // 110,
-    decayed_to=0.02,
+    decays=True,
   )
   values = _values(ftwax.load(result.run_dir))
   exact = seat_games.exact_values(DISCOUNT)
@@ -129,22 +131,21 @@ def test_steps_are_decisions_and_returns_end_with_the_seat():
   assert per_game == pytest.approx(decisions, rel=0.1)
 
 
-def test_returns_of_local_runs_are_those_of_seats_in_a_game(tmp_path):
-  result = _train('local', tmp_path, 2_000, core=cores.FeedForward(16))
-  path = pathlib.Path(result.run_dir) / 'logs/train.jsonl'
-  row = json.loads(path.read_text().splitlines()[-1])
-  total = seat_games.rewards(seat_games.TABLE).sum()
-  assert row['episode_return'] == pytest.approx(total / 4, rel=1e-3)
-
-
 @pytest.mark.parametrize('runtime', ENVIRONMENTS)
 def test_members_and_opponents_take_seats_that_come_and_go(runtime, tmp_path):
-  experiment = _experiment(runtime, 400, core=cores.GRU(16)).replace(
+  teams = (0, 1, 0, 1)
+  environments = {
+    'device': seat_games.make(teams=teams),
+    'local': functools.partial(seat_games.make_parallel, teams=teams),
+  }
+  experiment = _experiment(
+    runtime, 400, core=cores.GRU(16), batch_size=12, num_minibatches=4
+  ).replace(
+    environment=environments[runtime],
     population=population.PopulationConfig(num_members=2, burn_in_games=2),
     opponents={'random': population.uniform_player},
     num_environments=6,
   )
-  experiment = experiment.replace(agent=experiment.agent.replace(batch_size=12))
   result = ftwax.run(
     experiment, eval_every=200, runtime=runtime, run_dir=tmp_path / 'run'
   )

@@ -25,19 +25,10 @@ class Unrolled(NamedTuple):
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...], its rewards the agent's own.
     output: leaves [T + 1, B, ...].
-    weights: float32 [B], importance weights of trajectories sampled by
-      priority; None for others.
   """
 
   trajectory: types.Trajectory
   output: types.NetworkOutput
-  weights: types.Array | None = None
-
-  def sum(self, losses: types.Array) -> types.Array:
-    """Returns the sum of losses [B, T], each sequence scaled by its weight."""
-    if self.weights is None:
-      return jnp.sum(losses)
-    return jnp.sum(losses * self.weights[:, None])
 
   def mean(self, losses: types.Array) -> types.Array:
     """Returns the mean of losses [B, T] over the actions of trajectories."""

@@ -22,7 +22,7 @@ def batch_axes(batch: types.LearnerBatch) -> types.LearnerBatch:
   replay, prediction = batch.replay, batch.reward_prediction
   return types.LearnerBatch(
     trajectory=TRAJECTORY_AXIS,
-    replay=replay and types.ReplayBatch(TRAJECTORY_AXIS, NO_AXIS, 0, 0),
+    replay=replay and types.ReplayBatch(TRAJECTORY_AXIS, NO_AXIS),
     reward_prediction=(
       prediction and types.RewardPredictionBatch(1, 0, NO_AXIS)
     ),

@@ -8,11 +8,6 @@ import jax.numpy as jnp
 from ftwax import types
 from ftwax.agents.actor_critic import acting, auxiliary, batches
 from ftwax.losses import policy_loss as policy_loss_lib
-from ftwax.replay import auxiliary_replay
-
-# Weight of the maximum error in a priority; the mean has the rest. The value of
-# R2D2 (Kapturowski et al., 2019).
-_MAX_SHARE = 0.9
 
 
 class Objective(NamedTuple):
@@ -56,8 +51,7 @@ def joint_loss(
     return_scale: see `policy_loss.make_transitions`.
 
   Returns:
-    The loss, float32 [], and metrics. If replay is prioritized, the metrics
-    also hold the new priorities of the replayed trajectories, float32 [B].
+    The loss, float32 [], and metrics.
   """
   trajectories = [batch.trajectory]
   is_live = {}
@@ -67,17 +61,6 @@ def joint_loss(
   if batch.reward_prediction is not None:
     is_live[auxiliary.REWARD_PREDICTION] = batch.reward_prediction.is_live
   unrolled = _unroll(objective.network, params, hyperparameters, trajectories)
-  replay, priorities = None, {}
-  if batch.replay is not None:
-    replay = unrolled[1]
-    if batch.replay.weights is not None:
-      replay = replay._replace(
-        weights=batch.replay.weights**hyperparameters.replay_importance_exponent
-      )
-      priorities[auxiliary_replay.PRIORITIES] = (
-        _priorities(_make_transitions(replay, hyperparameters, return_scale))
-        ** hyperparameters.replay_priority_exponent
-      )
   transitions = _make_transitions(unrolled[0], hyperparameters, return_scale)
   transitions = transitions._replace(targets=targets)
   loss, metrics = _policy_loss(objective, hyperparameters, transitions)
@@ -86,7 +69,7 @@ def joint_loss(
     heads=objective.network.heads,
     hyperparameters=hyperparameters,
     fresh=unrolled[0],
-    replay=replay,
+    replay=None if batch.replay is None else unrolled[1],
     reward_prediction=batch.reward_prediction,
     observation_spec=objective.observation_spec,
     return_scale=return_scale,
@@ -102,7 +85,7 @@ def joint_loss(
   is_timestep = policy_loss_lib.is_timestep(batch.trajectory.timestep.step_type)
   value = jnp.where(is_timestep, unrolled[0].output.value, 0.0)
   value = jnp.sum(value) / jnp.maximum(1.0, jnp.sum(is_timestep))
-  metrics = {**metrics, **auxiliary_metrics, **priorities}
+  metrics = {**metrics, **auxiliary_metrics}
   return loss, {'loss': loss, 'value': value, **metrics}
 
 
@@ -193,24 +176,6 @@ def _make_transitions(
     in_axes=(1, batches.TRAJECTORY_AXIS, None, None),
     out_axes=1,
   )(unrolled.output, unrolled.trajectory, hyperparameters, return_scale)
-
-
-def _priorities(transitions: policy_loss_lib.Transitions) -> types.Array:
-  """Computes the priority of each sequence, [B], from its one-step TD errors.
-
-  A priority mixes the maximum and the mean absolute error, as in R2D2
-  (Kapturowski et al., 2019, section 2.3).
-
-  Args:
-    transitions: leaves [T, B, ...].
-  """
-  returns = transitions.r_t + transitions.discount_t * transitions.v_t
-  mask = transitions.mask_tm1
-  # [T, B]
-  sizes = jnp.abs(jnp.where(mask != 0, returns - transitions.v_tm1, 0.0))
-  mean = jnp.sum(sizes, axis=0) / jnp.maximum(1.0, jnp.sum(mask, axis=0))
-  priorities = _MAX_SHARE * jnp.max(sizes, axis=0) + (1 - _MAX_SHARE) * mean
-  return jax.lax.stop_gradient(priorities)
 
 
 def _policy_loss(

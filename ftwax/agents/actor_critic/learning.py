@@ -251,15 +251,7 @@ def _several_steps(
     # Minibatches are the rows of [num_steps, B / num_minibatches].
     order.reshape(num_steps, -1),
   )
-  priorities = metrics.pop(auxiliary_replay.PRIORITIES, None)
-  metrics = jax.tree.map(jnp.mean, metrics)
-  if priorities is not None:
-    # The last epoch's priorities are the newest; undo its shuffle.
-    last = priorities.reshape(order.shape)[-1]
-    metrics[auxiliary_replay.PRIORITIES] = (
-      jnp.zeros_like(last).at[order[-1]].set(last)
-    )
-  return learned, metrics, jnp.all(finite)
+  return learned, jax.tree.map(jnp.mean, metrics), jnp.all(finite)
 
 
 def _gradient_step(
@@ -341,14 +333,6 @@ def learn(
       replay_state, past, prediction = replay.sample(replay_state)
       batch = types.LearnerBatch(trajectory, past, prediction)
     state, metrics = learner.update(state, batch)
-    if auxiliary_replay.PRIORITIES in metrics:
-      assert replay is not None and batch.replay is not None
-      metrics = dict(metrics)
-      replay_state = replay.update_priorities(
-        replay_state,
-        batch.replay.slots,
-        metrics.pop(auxiliary_replay.PRIORITIES),
-      )
     return (state, replay_state), (metrics, state.skipped_in_a_row)
 
   (state, replay_state), rows = jax.lax.scan(

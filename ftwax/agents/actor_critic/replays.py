@@ -36,11 +36,9 @@ class Replays:
     """Options of the replay that the auxiliary tasks learn from."""
     config = self.config
     replays = auxiliary.REPLAY in auxiliary.sources(config.all_tasks)
-    prioritized = replay_options.PrioritizedReplay
     options = replay_options.ReplayOptions(
       replay_capacity=config.replay.capacity if replays else 0,
       delta_encodes=config.queue.delta_encode,
-      prioritized=replays and isinstance(config.replay, prioritized),
     )
     prediction = config.find_task(tasks.RewardPrediction)
     if prediction is None:

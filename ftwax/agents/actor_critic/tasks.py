@@ -72,8 +72,6 @@ class PixelControl(Task):
     crop_size: (height, width) of the central crop that the cells cover; None
       covers as much of the frame as whole cells can. A signal is not cropped.
     is_signal: whether the entry is a signal [length, channels].
-    image_period: updates between two logs of what the learner sees, see
-      `images`; 0 logs nothing. The device runtime logs none.
   """
 
   name: ClassVar[str] = 'pixel_control'
@@ -85,7 +83,6 @@ class PixelControl(Task):
   cell_size: int = parts.option(4, low=1)
   crop_size: tuple[int, int] | None = parts.option(None, low=1)
   is_signal: bool = False
-  image_period: int = parts.option(0, low=0)
 
   def loss(
     self, inputs: auxiliary.TaskInputs
@@ -112,7 +109,7 @@ class PixelControl(Task):
       replay.trajectory,
       hyperparameters.pixel_control_discount,
     )
-    return hyperparameters.pixel_control_cost * replay.sum(losses), {
+    return hyperparameters.pixel_control_cost * jnp.sum(losses), {
       'error': replay.mean(losses)
     }
 
@@ -271,7 +268,7 @@ class ValueReplay(Task):
     losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
     cost = inputs.hyperparameters.value_replay_cost
     error = inputs.replay.mean(losses)
-    return cost * inputs.replay.sum(losses), {'error': error}
+    return cost * jnp.sum(losses), {'error': error}
 
 
 @registry.register('task.off_policy')
@@ -296,7 +293,7 @@ class OffPolicy(Task):
   ) -> tuple[types.Array, dict[str, types.Array]]:
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
-    hyperparameters, total = inputs.hyperparameters, inputs.replay.sum
+    hyperparameters, total = inputs.hyperparameters, jnp.sum
     losses = jax.vmap(vtrace.vtrace_loss, in_axes=(1, None))(
       _replayed_transitions(inputs), hyperparameters
     )

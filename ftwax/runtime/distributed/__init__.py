@@ -6,7 +6,6 @@ Launchpad on Python 3.10.
 
 from ftwax.runtime.distributed.engine import (
   Engine,
-  InProcess,
   NodeFailedError,
   NodeLostError,
 )
@@ -15,7 +14,6 @@ from ftwax.runtime.distributed.settings import Settings
 
 __all__ = (
   'Engine',
-  'InProcess',
   'NodeFailedError',
   'NodeLostError',
   'Settings',

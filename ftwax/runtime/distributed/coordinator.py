@@ -25,7 +25,6 @@ from ftwax.records import files, loggers, run_directory
 from ftwax.runtime import (
   evaluation,
   generations,
-  limits,
   prepare,
   rounds,
   run_records,
@@ -33,7 +32,7 @@ from ftwax.runtime import (
 )
 from ftwax.runtime.distributed import actor as actor_lib
 from ftwax.runtime.distributed import engine as engine_lib
-from ftwax.runtime.distributed import messages
+from ftwax.runtime.distributed import health, messages, orders
 from ftwax.runtime.distributed import settings as settings_lib
 
 # Distinguish the seeds of training and evaluation environments.
@@ -43,31 +42,10 @@ EVALUATOR = 'evaluator'
 
 _POLL_S = 0.2
 _RETRY_S = 0.5
-_PING_S = 2.0
 _STATUS_S = 2.0
 
 # Seconds that learners have to return their state.
 _STATE_S = 60.0
-
-
-@dataclasses.dataclass
-class _Actor:
-  """What the coordinator knows of an actor.
-
-  Attributes:
-    held: number of steps granted and not yet reported.
-    needs_seats: whether its next order begins a round.
-    position: number of trajectories of a member, in the order in which learners
-      get them, up to its last one.
-    seats: int32 [G, P], the player on each seat of its games.
-    retry_at: time before which it is not asked again.
-  """
-
-  held: int = 0
-  seats: Any = None
-  needs_seats: bool = True
-  position: int = 0
-  retry_at: float = 0.0
 
 
 @dataclasses.dataclass
@@ -79,7 +57,7 @@ class _Call:
     kind: name of the method.
     number: number of the call.
     rest: references to the other parts of the result.
-    position: see `_Actor.position`.
+    position: see `orders.Actor.position`.
   """
 
   name: str
@@ -121,30 +99,21 @@ class Coordinator:
     self._experiment = parts.experiment
     self._records = records
     self._seating = seating = parts.seating
-    self._num_rows = seating.num_members * seating.seats_per_member
     self._shares = np.split(
       np.arange(seating.num_members), settings.num_learners
     )
     self._learners = [f'learner/{k}' for k in range(settings.num_learners)]
-    self._actors = {
-      f'actor/{index}': _Actor() for index in range(settings.num_actors)
-    }
-    self._batch_size = parts.experiment.agent.batch_size
-    self._max_queued = parts.experiment.agent.queue_size
-    num_written = settings.num_actors * seating.seats_per_member
-    self._waits = settings.actors_wait and num_written >= self._batch_size
+    self._orders = orders.Orders(parts, settings, self._learners)
     self._calls: dict[Any, _Call] = {}
     self._num_calls = 0
-    self._position = 0  # Trajectories of a member that learners got.
-    self._learned = dict.fromkeys(self._learners, 0)
     self._learner_steps = 0
     self._variables: dict[str, Any] = {}  # References.
     self._variables_numbers = dict.fromkeys(self._learners, -1)
-    self._faults = _limit(settings, settings.num_actors)
-    names = [*self._learners, *self._actors]
+    self._faults = health.limit(settings, settings.num_actors)
+    names = [*self._learners, *self._orders.actors]
     if period:
       names.append(EVALUATOR)
-    self._health = _Health(
+    self._health = health.Health(
       engine, settings, parts.experiment.environment_timeout_s, names
     )
     self._is_recovering = False
@@ -174,10 +143,6 @@ class Coordinator:
           members=actor_lib.join(members)
         )
     return run_records.RunState(self._common)
-
-  def evaluate(self, num_episodes: int) -> evaluation.Outcome:
-    """Is not called: the evaluator's node evaluates beside the training."""
-    raise NotImplementedError(num_episodes)
 
   def train(self) -> Iterator[None]:
     """Trains until all steps are taken and learned from."""
@@ -251,35 +216,17 @@ class Coordinator:
     if self._is_recovering:
       return
     busy = {call.name for call in self._calls.values()}
-    idle = [name for name in self._actors if name not in busy]
-    ready = [name for name in idle if self._may_play(self._actors[name])]
-    if not ready and len(busy - {EVALUATOR}) == 0:
-      # Nobody plays and nobody learns: waiting for more would be for ever.
-      ready = idle
-    for name in ready:
-      self._order(name)
+    if not self._ends:
+      for name in self._orders.ready(busy, len(busy - {EVALUATOR})):
+        self._order(name)
     self._evaluate_if_due(busy)
 
-  def _may_play(self, actor: _Actor) -> bool:
-    """Returns whether its last trajectory is learned, or need not be."""
-    learned = min(self._learned.values())
-    if self._waits:
-      return actor.position <= learned
-    return self._position - learned < self._max_queued
-
   def _order(self, name: str) -> None:
-    """Grants an actor the steps of a trajectory, or the last ones."""
-    actor = self._actors[name]
-    if self._ends or time.monotonic() < actor.retry_at:
+    """Orders a trajectory from an actor, if steps are left."""
+    actor, counts = self._orders.actors[name], self._records.counts
+    granted = self._orders.grant(name, counts.actor_steps)
+    if not granted:
       return
-    num_held = sum(other.held for other in self._actors.values())
-    counts = self._records.counts
-    left = self._experiment.max_num_actor_steps - counts.actor_steps - num_held
-    wanted = self._num_rows * self._experiment.agent.sequence_length
-    # Whoever holds steps may give some back: only the last one gets the rest.
-    if left <= 0 or (left < wanted and num_held):
-      return
-    actor.held = min(left, wanted)
     seats = None
     if actor.needs_seats:
       self._population, seats, _ = self._rounds.draw_seats(self._population)
@@ -287,7 +234,7 @@ class Coordinator:
     self._call(
       name,
       'play',
-      messages.Order(actor.held, seats, (_TRAINING, counts.actor_steps)),
+      messages.Order(granted, seats, (_TRAINING, counts.actor_steps)),
       *self._variables.values(),
       num_returns=1 + len(self._learners),
     )
@@ -328,7 +275,7 @@ class Coordinator:
 
   def _count(self, call: _Call, played: messages.Played) -> None:
     """Counts what an actor has played, and passes it to the learners."""
-    actor = self._actors[call.name]
+    actor = self._orders.actors[call.name]
     actor.held = 0
     actor.needs_seats = played.ends_round
     if played.fault is not None:
@@ -337,10 +284,9 @@ class Coordinator:
       self._faults.count(f'environments of {name}', fault)
     self._record(call.name, played)
     if played.has_items:
-      self._position += self._seating.seats_per_member
-      actor.position = self._position
+      position = self._orders.place(call.name)
       for name, items in zip(self._learners, call.rest, strict=True):
-        self._call(name, 'learn', items, num_returns=2, position=self._position)
+        self._call(name, 'learn', items, num_returns=2, position=position)
     if played.ends_round:
       self._end_round()
 
@@ -352,7 +298,7 @@ class Coordinator:
     self._population, self._totals = self._rounds.rate(
       self._population,
       self._totals,
-      self._actors[name].seats,
+      self._orders.actors[name].seats,
       # Of one call with one rollout.
       jax.tree.map(lambda leaf: leaf[None, None], played.episodes),
     )
@@ -363,9 +309,7 @@ class Coordinator:
 
   def _note_learned(self, call: _Call, learned: messages.Learned) -> None:
     """Takes over a learner's progress, logs and variables."""
-    self._learned[call.name] = max(
-      self._learned[call.name], call.position - learned.num_queued
-    )
+    self._orders.learn(call.name, call.position - learned.num_queued)
     if learned.num_steps != self._learner_steps:
       self._learner_steps = learned.num_steps
       self._records.advance(0, [], learned.num_steps)
@@ -440,11 +384,8 @@ class Coordinator:
   def _lose(self, name: str, error: Exception) -> Iterator[None]:
     """Deals with the death of a node, which starts again."""
     self._health.lose(name, error)
-    if _is_actor(name):
-      actor = self._actors[name]
-      actor.held = 0  # What it played is lost, and was not counted.
-      actor.needs_seats = True
-      actor.retry_at = time.monotonic() + _RETRY_S
+    if health.is_actor(name):
+      self._orders.lose(name)
     elif name == EVALUATOR:
       self._eval_due = 0  # At once.
     else:
@@ -490,10 +431,7 @@ class Coordinator:
           self._variables[name] = reference
           self._num_calls += 1
           self._variables_numbers[name] = self._num_calls
-    self._position = 0
-    self._learned = dict.fromkeys(self._learners, 0)
-    for actor in self._actors.values():
-      actor.position = 0
+    self._orders.restart()
 
   # Logs.
 
@@ -514,103 +452,3 @@ class Coordinator:
     path.parent.mkdir(exist_ok=True)
     with contextlib.suppress(OSError):  # A full disk is reported elsewhere.
       files.write_atomically(path, json.dumps(self._health.describe()))
-
-
-class _Health:
-  """Pings nodes, and has those replaced that do not answer or hang."""
-
-  def __init__(
-    self,
-    engine: engine_lib.Engine,
-    settings: settings_lib.Settings,
-    environment_timeout_s: float,
-    names: Sequence[str],
-  ):
-    self._engine = engine
-    self._timeout_s = settings.heartbeat_timeout_s
-    self._environment_timeout_s = environment_timeout_s
-    # Actors share their limit, so that one more of them fails no run.
-    actors = _limit(settings, settings.num_actors)
-    self._limiters = {
-      name: actors if _is_actor(name) else _limit(settings) for name in names
-    }
-    self._pings: dict[str, tuple[Any, float]] = {}
-    self._seen: dict[str, float] = {}  # Since the last start of the node.
-    self._restarts = dict.fromkeys(names, 0)
-    self._next_time = 0.0
-
-  def lose(self, name: str, error: Exception) -> None:
-    """Counts the death of a node.
-
-    Raises:
-      NodeFailedError: if it died too often.
-    """
-    self._pings.pop(name, None)
-    # Until it answers again it is the same death.
-    if self._seen.pop(name, None) is None and self._restarts[name]:
-      return
-    logging.warning('Replacing %s: %s', name, error)
-    self._restarts[name] += 1
-    self._limiters[name].count(name, error)
-
-  def check(self) -> None:
-    """Sends pings if they are due, and replaces nodes that do not answer."""
-    now = time.monotonic()
-    if now < self._next_time:
-      return
-    self._next_time = now + _PING_S
-    for name in self._restarts:
-      reference, sent_at = self._pings.get(name, (None, now))
-      if reference is None:
-        self._pings[name] = self._engine.ping(name), now
-      elif self._engine.wait([reference], 0.0):
-        del self._pings[name]
-        self._read(name, reference, now)
-      # A node that is starting does not answer either, for as long as it takes.
-      elif name in self._seen and now - sent_at > self._timeout_s:
-        self._replace(name, f'did not answer for {now - sent_at:.0f} s')
-
-  def see(self, name: str) -> None:
-    """Notes that a node has answered a call."""
-    self._seen[name] = time.monotonic()
-
-  def describe(self) -> dict[str, str]:
-    """Describes the state of each node in words."""
-    now = time.monotonic()
-    described = {}
-    for name, restarts in self._restarts.items():
-      seen = self._seen.get(name)
-      words = ['starting' if seen is None else f'seen {now - seen:.1f} s ago']
-      if restarts:
-        words.append(f'restarts {restarts}')
-      described[name] = ', '.join(words)
-    return described
-
-  def _read(self, name: str, reference: Any, now: float) -> None:
-    try:
-      busy_s = self._engine.get(reference)
-    except engine_lib.NodeLostError:
-      return  # So is the call that it was busy with.
-    self._seen[name] = now
-    if busy_s > self._environment_timeout_s:
-      self._replace(name, f'environments did not step for {busy_s:.0f} s')
-
-  def _replace(self, name: str, reason: str) -> None:
-    logging.warning('%s %s; it is killed.', name, reason)
-    self._pings.pop(name, None)
-    self._engine.replace(name)
-
-
-def _limit(
-  settings: settings_lib.Settings, num_parts: int = 1
-) -> limits.RestartLimiter:
-  """Limits the restarts of parts together."""
-  return limits.RestartLimiter(
-    settings.max_restarts * num_parts,
-    settings.restart_period_s,
-    engine_lib.NodeFailedError,
-  )
-
-
-def _is_actor(name: str) -> bool:
-  return name.startswith('actor/')

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 
 from ftwax import compilation, types
-from ftwax.agents.actor_critic import images, learning
-from ftwax.records import loggers
+from ftwax.agents.actor_critic import learning
 from ftwax.runtime import prepare, sharding
 from ftwax.runtime.local import acting
 
@@ -28,7 +27,6 @@ class Learner:
     parts: prepare.Prepared,
     num_members: int,
     mesh: jax.sharding.Mesh,
-    make_logger: loggers.LoggerFactory,
   ):
     """Prepares the functions, and empty tables.
 
@@ -37,7 +35,6 @@ class Learner:
       num_members: N.
       mesh: devices over which members or, with a single member, batches are
         sharded.
-      make_logger: makes the logger of images, if there is one.
 
     Raises:
       ValueError: if devices cannot share members or batches evenly.
@@ -58,7 +55,6 @@ class Learner:
         self._core = sharding.place_learner_core(mesh, parts.learner)
         self._sharding = sharding.replicated(mesh)
       self._options['out_shardings'] = self._sharding, self._sharding, None
-    self._images = images.make_writer(agent.tasks, parts.network, make_logger)
     # Trajectories, and updates that led to the policy that wrote them.
     self._queue: collections.deque[tuple[types.Trajectory, int]] = (
       collections.deque()
@@ -116,8 +112,6 @@ class Learner:
     members, self.replay, (metrics, skipped) = self._update(
       members, self.replay, batch
     )
-    if self._images is not None:
-      self._images.write_if_due(num_updates + 1, members, self._first_of(batch))
     metrics = {
       name: leaf[0] if self._num_members == 1 else leaf
       for name, leaf in jax.device_get(metrics).items()
@@ -150,7 +144,6 @@ class Learner:
       members, replay, report = over_members(members, replay, batch)
       return members, replay, jax.tree.map(lambda leaf: leaf[0], report)
 
-    self._sample = None if replay is None else jax.jit(replay.sample)
     # Tables are large, so updates change them in place.
     self._update = compilation.jit(update, donate_argnums=1, **self._options)
 
@@ -174,14 +167,6 @@ class Learner:
     return acting.map_rows(
       lambda axis, *leaves: np.concatenate(leaves, axis), *parts
     ), ages
-
-  def _first_of(self, batch: types.Trajectory) -> types.LearnerBatch:
-    """Returns a batch of the first member, to be looked at."""
-    own = acting.map_rows(lambda axis, leaf: np.take(leaf, 0, axis - 1), batch)
-    if self._sample is None:
-      return types.LearnerBatch(own)
-    tables = jax.tree.map(lambda leaf: leaf[0], self.replay)
-    return types.LearnerBatch(own, *self._sample(tables)[1:])
 
 
 def check_devices(

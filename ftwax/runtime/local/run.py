@@ -295,11 +295,10 @@ class _Run:
       self._parts,
       self._experiment.population.num_members,
     )
-    make_logger = self._records.open_logger
     if parts.experiment.replay != replay_options.REVERB:
-      return learning.Learner(parts, num_members, mesh, make_logger)
+      return learning.Learner(parts, num_members, mesh)
     learner: learning.Learner = _import('local').LocalLearner(
-      parts, num_members, mesh, make_logger, self._stack
+      parts, num_members, mesh, self._stack
     )
     return learner
 
