@@ -298,7 +298,7 @@ def test_nothing_to_restore(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(('layout', 'age'), [(3, 'older'), (5, 'newer')])
+@pytest.mark.parametrize(('layout', 'age'), [(4, 'older'), (6, 'newer')])
 def test_another_layout_ends_in_one_message(tmp_path, monkeypatch, layout, age):
   with monkeypatch.context() as context:
     context.setattr(array_files, 'LAYOUT', layout)
@@ -306,7 +306,7 @@ def test_another_layout_ends_in_one_message(tmp_path, monkeypatch, layout, age):
   with pytest.raises(
     checkpoints.CheckpointError,
     match=rf'0000000002 has layout {layout}, that of an? {age} version of ftwax'
-    r', but must have layout 4; start a new run, or resume this one with the',
+    r', but must have layout 5; start a new run, or resume this one with the',
   ):
     _restore(tmp_path)
 

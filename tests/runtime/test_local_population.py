@@ -144,7 +144,7 @@ def test_members_are_updated_each_by_its_own_batch(key, num_devices):
   )
   parts = prepare.prepare(experiment)
   mesh = sharding.make_mesh(jax.devices()[:num_devices])
-  learner = learning.Learner(parts, 3, mesh, lambda *label: None)
+  learner = learning.Learner(parts, 3, mesh)
   members = learner.init(jax.random.PRNGKey(0))
   policies = jax.tree.leaves(members.params)
   assert len(np.unique(np.asarray(policies[1]), axis=0)) == 3

@@ -163,10 +163,8 @@ class ActorCriticConfig(parts.Part):
     super().__post_init__()
     for name in ('core', 'torso', 'network', 'loss'):
       value = getattr(self, name)
-      is_other = name == 'network' and isinstance(value, parts.Part)
-      if is_other or not (
-        value is None or callable(value) or hasattr(value, 'make')
-      ):
+      fits = value is None or callable(value) or hasattr(value, 'make')
+      if not fits or (name == 'network' and isinstance(value, parts.Part)):
         raise ValueError(
           f'{name} ({value!r}) must be a function, which a record only names;'
           ' pass the function in Python.'

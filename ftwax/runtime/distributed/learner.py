@@ -26,7 +26,9 @@ class Learner:
     num_learners: int,
     index: int,
     num_devices: int,
-    make_learner: Callable[..., Any] = learning.Learner,
+    make_learner: Callable[
+      [prepare.Prepared, int, jax.sharding.Mesh], learning.Learner
+    ] = learning.Learner,
   ):
     """Makes the initial members.
 
@@ -45,7 +47,6 @@ class Learner:
       parts,
       num_members,
       _make_mesh(num_devices, num_members, self._batch_size),
-      self._make_logger,
     )
     self._logger = self._make_logger('learner', 'learner_steps')
     self._max_skipped = parts.experiment.agent.max_skipped_updates
