@@ -21,7 +21,7 @@ _ATTACK = """
   import ftwax
   from ftwax import registry
   from ftwax.environments import adapting, game_vectors
-  from ftwax.runtime import rebuilding
+  from ftwax.records import rebuilding
 
   for home in registry._HOMES:
     try:
