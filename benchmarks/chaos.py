@@ -139,11 +139,6 @@ def kill_command(run: distributed_run.Run, watch: Watch, seconds: float) -> str:
   ended = time.monotonic() - start
   saved = checkpoints.saved_steps(run.directory / 'checkpoints')[-1]
   num_rows = run.log('learner').num_rows
-  # What was played after the checkpoint is played again.
-  rows = loggers.read_jsonl(loggers.log_path(run.directory, 'train'))
-  run.num_void = sum(
-    row['num_episodes'] for row in rows if row['actor_steps'] > saved
-  )
   run.start('--resume')
   run.wait_for_rows('learner', num_rows + 1)
   return (
@@ -283,7 +278,7 @@ def run_scenario(name: str, seconds: float) -> tuple[str, ...]:
       pathlib.Path(tempfile.gettempdir()).glob(f'ftwax-{run.pid}-*')
     )
     rows = loggers.read_jsonl(loggers.log_path(run.directory, 'train'))
-  counted = sum(row['num_episodes'] for row in rows) - run.num_void
+  counted = sum(row['num_episodes'] for row in rows)
   last = rows[-1]['episodes']
   ends = name == 'sigterm'
   return (

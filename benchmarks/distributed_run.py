@@ -82,7 +82,6 @@ class Run:
     """Starts the run; `options` are flags of this script."""
     self.directory = directory
     self._logs: dict[str, Log] = {}
-    self.num_void = 0  # Episodes that were logged and do not count.
     self._command = [
       *prefix,
       sys.executable,

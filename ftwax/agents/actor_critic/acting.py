@@ -131,7 +131,7 @@ def _select_action(
     action = distributions.mode(output.logits)
   else:
     action = distributions.sample(sample_key, output.logits)
-  if environment_spec.absences:
+  if getattr(environment_spec, 'absences', False):  # Acme's has none.
     # The last decision is the one before the next.
     recurrent_state, action = trees.where_rows(
       timestep.step_type == types.ABSENT,
