@@ -20,14 +20,16 @@ F, M, L, A = types.FIRST, types.MID, types.LAST, types.ABSENT
 # Rows are seats, columns steps of the game; the last column ends it.
 TABLE = np.array(
   [
-    [F, M, M, M, M, M, M, M, L],  # There all the time.
+    [F, M, M, M, M, M, M, M, L],  # There all the time, then cut off.
     [F, M, M, L, A, A, A, A, L],  # Its own time limit.
     [F, M, L, A, F, M, M, M, L],  # Dies and returns.
     [A, A, A, F, M, A, A, M, L],  # Arrives, then waits.
   ]
 )
 NUM_SEATS, NUM_COLUMNS = TABLE.shape
-CUT = 1  # The seat that sees the same at each step, and is cut off.
+# Seats that are cut off. Both see the same at each step, so that a core with a
+# state learns from the longer one what the last step of the shorter is worth.
+CUT = (0, 1)
 
 
 def rewards(table):
@@ -42,17 +44,17 @@ def rewards(table):
 
 
 def discounts(table):
-  """Returns the discounts: 0 at each end but that of the seat `CUT`."""
+  """Returns the discounts: 0 at each end but those of the seats `CUT`."""
   discount = np.where(table == L, 0.0, 1.0).astype(np.float32)
-  discount[CUT] = 1.0
+  discount[list(CUT)] = 1.0
   return discount
 
 
 def observe(seat, step):
-  """Returns which seat it is and, unless it is `CUT`, the step."""
+  """Returns which seat it is and the step, or that it is one of `CUT`."""
   seen = np.zeros(NUM_SEATS + NUM_COLUMNS, np.float32)
-  seen[seat] = 1.0
-  seen[NUM_SEATS + step] = float(seat != CUT)
+  seen[CUT[0] if seat in CUT else seat] = 1.0
+  seen[NUM_SEATS + step] = float(seat not in CUT)
   return seen
 
 
@@ -67,7 +69,7 @@ def exact_values(discount, table=TABLE):
         values[seat, step] = owed + discount * after
       if row[step] != A:
         after = values.get((seat, step), 0.0)
-        if seat == CUT:
+        if seat in CUT:
           after = 1.0 / (1.0 - discount)
         after *= ends[seat, step]
         owed = 0.0
