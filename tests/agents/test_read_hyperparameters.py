@@ -8,6 +8,7 @@ import pytest
 import random_batches
 
 from ftwax.agents import ftw, unreal
+from ftwax.agents.actor_critic import tasks
 from ftwax.networks import cores
 
 SIZES = {'sequence_length': 4, 'batch_size': 2, 'num_minibatches': 1}
@@ -15,8 +16,11 @@ AGENTS = {
   'lstm with ppo': ftw.small(
     core='lstm', learning_rate=0.1, num_epochs=4, tasks=(), **SIZES
   ),
-  'rpth with vtrace': ftw.FTWConfig(
-    core=cores.RPTH(), tasks=('latent_kl',), **SIZES
+  'rpth with vtrace': ftw.FTWConfig(  # Costs that no rounding hides.
+    core=cores.RPTH(),
+    learning_rate=0.1,
+    tasks=(tasks.LatentKL(posterior_prior_cost=0.1, prior_fixed_cost=0.1),),
+    **SIZES,
   ),
   'value replay': unreal.UNREALConfig(tasks=('value_replay',), **SIZES),
 }
