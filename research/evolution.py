@@ -127,9 +127,9 @@ def cartpole(seed: int, num_members: int) -> _Experiment:
       num_members=num_members,
       burn_in_games=20,
       num_returns=10,
+      select=selection.Truncation(0.25),
+      explore=evolution.Perturb(1.0),
     ),
-    select=selection.Truncation(0.25),
-    explore=evolution.Perturb(1.0),
   )
 
 
@@ -174,8 +174,9 @@ def apart(experiment: _Experiment) -> _Experiment:
 
 def confident(experiment: _Experiment) -> _Experiment:
   """Copies need evidence, from ratings that have little noise."""
-  select = experiment.select.replace(confidence=0.95)
-  return _with_population(experiment, k_factor=1.0).replace(select=select)
+  select: Any = experiment.population.select
+  select = select.replace(confidence=0.95)
+  return _with_population(experiment, k_factor=1.0, select=select)
 
 
 def quiet(experiment: _Experiment) -> _Experiment:
@@ -197,7 +198,7 @@ def late(experiment: _Experiment) -> _Experiment:
 
 def frequencies(experiment: _Experiment) -> _Experiment:
   """Two subpopulations, one of which copies four times as rarely."""
-  return experiment.replace(select=selection.MultipleFrequencies())
+  return _with_population(experiment, select=selection.MultipleFrequencies())
 
 
 # `frequencies` needs eight members, so not for `flag`.
@@ -421,7 +422,6 @@ _TEAMS = (0, 0, 1, 1)
 
 def _simulate(
   config: ftwax.PopulationConfig,
-  select: selection.SelectionRule,
   strengths: Any,
   key: Any,
 ) -> tuple[Any, Any, Any]:
@@ -448,7 +448,7 @@ def _simulate(
       _TEAMS,
       config,
     )
-    parent = select(keys[2], population, config).parent
+    parent = config.select(keys[2], population, config).parent
     has_copied = parent != jnp.arange(num_members)
     population = evolution.copy_rows(
       population, parent, jnp.zeros_like(has_copied)
@@ -481,9 +481,9 @@ def print_noise() -> None:
         num_members,
         burn_in_games=burn_in_games,
         k_factor=k_factor,
+        select=selection.WinProbability(confidence=confidence),
       )
-      select = selection.WinProbability(confidence=confidence)
-      run = jax.vmap(functools.partial(_simulate, config, select), (None, 0))
+      run = jax.vmap(functools.partial(_simulate, config), (None, 0))
       run = jax.jit(jax.vmap(run, (0, None)))
       # Of equal members first, then of one that is better.
       copies, founders, rounds = map(np.asarray, run(strengths, keys))

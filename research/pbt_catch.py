@@ -76,9 +76,9 @@ def make_experiment(
       exploits=exploits,
       burn_in_games=2 * _NUM_RETURNS,
       num_returns=_NUM_RETURNS,
+      select=selection.Truncation(0.25),
+      explore=evolution.Perturb(1.0),
     ),
-    select=selection.Truncation(0.25),
-    explore=evolution.Perturb(1.0),
   )
 
 

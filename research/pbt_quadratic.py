@@ -55,10 +55,11 @@ PRIORS = evolution.Traits(
   Surrogate(*[hyperparameters.Uniform(0.0, 1.0)] * 2),
   hyperparameters.Constant(1.0),
 )
-RESAMPLE = evolution.Resample(1.0)
 CONFIG = config_lib.PopulationConfig(
   num_members=2,
   num_returns=1,
+  select=selection.Truncation(0.5),
+  explore=evolution.Resample(1.0),
   burn_in_games=4,
 )
 
@@ -76,7 +77,6 @@ def surrogate(theta: jax.Array, weights: Surrogate) -> jax.Array:
 def make_population(
   key: types.Key,
   config: config_lib.PopulationConfig,
-  explore: evolution.ExploreRule,
 ) -> state_lib.PopulationState:
   """Returns the initial population."""
   zeros = jnp.zeros((2,), jnp.int32)
@@ -92,7 +92,7 @@ def make_population(
     skipped_in_a_row=zeros,
   )
   return state_lib.from_members(
-    members, key, config, evolution.init_explore(explore, 2, PRIORS)
+    members, key, config, evolution.init_explore(config.explore, 2, PRIORS)
   )
 
 
@@ -100,7 +100,6 @@ def step(
   population: state_lib.PopulationState,
   key: types.Key,
   config: config_lib.PopulationConfig,
-  explore: evolution.ExploreRule,
 ) -> tuple[state_lib.PopulationState, Any]:
   """Takes a step of gradient ascent, then evolves the population."""
   members = population.members
@@ -113,9 +112,7 @@ def step(
     objective(theta)[:, None],
     jnp.ones((2, 1), bool),
   )
-  population, generation = evolution.evolve(
-    key, population, PRIORS, config, selection.Truncation(0.5), explore
-  )
+  population, generation = evolution.evolve(key, population, PRIORS, config)
   return population, (population.members.params, generation)
 
 
@@ -123,7 +120,6 @@ def run(
   config: config_lib.PopulationConfig,
   key: types.Key,
   num_steps: int,
-  explore: evolution.ExploreRule = RESAMPLE,
 ) -> Any:
   """Runs all steps.
 
@@ -131,9 +127,9 @@ def run(
     The first population, theta [num_steps + 1, member, coordinate], and the
     generations, leaves [num_steps, ...].
   """
-  population = make_population(key, config, explore)
+  population = make_population(key, config)
   keys = jax.random.split(key, num_steps)
-  steps = functools.partial(step, config=config, explore=explore)
+  steps = functools.partial(step, config=config)
   theta, generations = jax.jit(
     lambda population: jax.lax.scan(steps, population, keys)[1]
   )(population)

@@ -104,14 +104,10 @@ def test_values_begin_a_run_or_are_refused(monkeypatch):
     optional={
       'max_num_actor_steps': _INTS,
       'num_environments': _INTS,
-      'environment_processes': _INTS,
-      'environment_timeout_s': _FLOATS,
-      'on_environment_error': st.sampled_from(['stop', 'restart', '', None]),
       'seed': _INTS,
       'steps_per_round': _INTS,
       'opponent_share': _FLOATS,
       'replay': st.sampled_from([None, 'functional', 'other', '']),
-      'replay_port': st.one_of(st.none(), _INTS),
     },
   )
 

@@ -134,12 +134,9 @@ class LocalLearner(Learner):
     """Starts a server for each member; `stack` stops them."""
     super().__init__(parts, num_members, mesh)
     clients = []
-    for index in range(parts.experiment.population.num_members):
-      port = (
-        parts.experiment.replay_port and parts.experiment.replay_port + index
-      )
+    for _ in range(parts.experiment.population.num_members):
       server = servers.make_server(
-        builder.make_tables(parts.replays), port, parts.experiment.expose
+        builder.make_tables(parts.replays), expose=parts.experiment.expose
       )
       stack.callback(servers.stop, server)
       clients.append(server.localhost_client())

@@ -35,7 +35,6 @@ from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import (
   evaluation,
   generations,
-  live_page,
   prepare,
   run_records,
   runs,
@@ -155,10 +154,8 @@ def run_experiment(
   settings: settings_lib.Settings,
 ) -> runs.RunResult:
   """Makes the program and launches it; see `runner.run_experiment`."""
-  if experiment.watch:  # Here, since no browser reaches the nodes' namespace.
-    live_page.start(directory)
   program = make_program(
-    experiment.replace(watch=False),
+    experiment,
     eval_every,
     num_eval_episodes,
     run_dir=directory,
@@ -209,16 +206,12 @@ class Replay:
       index: index of the learner that reads them.
     """
     share = parts.experiment.population.num_members // num_learners
-    self._servers = []
-    for member in range(index * share, (index + 1) * share):
-      port = parts.experiment.replay_port
-      self._servers.append(
-        servers.make_server(
-          builder.make_tables(parts.replays),
-          None if port is None else port + member,
-          parts.experiment.expose,
-        )
+    self._servers = [
+      servers.make_server(
+        builder.make_tables(parts.replays), expose=parts.experiment.expose
       )
+      for _ in range(share)
+    ]
 
   def addresses(self) -> list[str]:
     """Returns the address of each member's server."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftwax.cli import flags, past_runs
+from ftwax.environments import process_games
 from ftwax.inference import loading
 from ftwax.records import log_values
 from ftwax.runtime import devices, evaluation, prepare
@@ -41,7 +42,7 @@ def run(options: Options) -> int:
   if options.seed is not None:
     experiment = experiment.replace(seed=options.seed)
   experiment = experiment.replace(
-    evaluation_greedy=not options.sampled, environment_processes=0
+    evaluation_greedy=not options.sampled, stepping=process_games.Stepping()
   )
   agents = loading.load_members(
     options.run, experiment=experiment, step=options.checkpoint

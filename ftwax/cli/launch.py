@@ -26,6 +26,7 @@ from absl import logging
 import ftwax
 from ftwax import extras, suggestions
 from ftwax.cli import commands, flags, tasks
+from ftwax.environments import process_games
 from ftwax.records import checkpoints, config_files, log_values, rebuilding
 from ftwax.runtime import devices, evaluation, runs
 from ftwax.runtime import experiment as experiment_lib
@@ -92,9 +93,6 @@ class Options:
     'For --runtime=local; functional by default.',
     ['reverb', 'functional'],
   )
-  replay_port: int | None = flags.flag(
-    None, 'Port of Reverb; by default any free one.'
-  )
   expose: bool = flags.flag(False, 'Accept connections from other machines.')
   set: tuple[str, ...] = flags.flag(
     (), 'Change a field, e.g. agent.batch_size=32; see docs/cli.md.'
@@ -114,7 +112,8 @@ class Options:
     """Returns the fields of an `ExperimentConfig` that flags set."""
     checkpointing = checkpoints.CheckpointingConfig(self.save_every_seconds)
     values = {name: getattr(self, name) for name in _FIELDS}
-    return {**values, 'checkpointing': checkpointing}
+    stepping = process_games.Stepping(self.environment_processes)
+    return {**values, 'checkpointing': checkpointing, 'stepping': stepping}
 
   def changes(self) -> dict[str, Any]:
     """Returns the changes of `--config` and `--set`."""
@@ -137,13 +136,10 @@ class Options:
 _FIELDS = (
   'max_num_actor_steps',
   'num_environments',
-  'environment_processes',
   'seed',
   'replay',
-  'replay_port',
   'expose',
   'init_from',
-  'watch',
 )
 
 
@@ -167,7 +163,10 @@ class Experiment(NamedTuple):
     options = options or self.options
     if _options_class(self.function) is None:
       fields = self.options.fields()
-      names = {'save_every_seconds': 'checkpointing'}
+      names = {
+        'save_every_seconds': 'checkpointing',
+        'environment_processes': 'stepping',
+      }
       given = {names.get(name, name) for name in self.given}
       experiment = self.function().replace(
         **{name: value for name, value in fields.items() if name in given}
@@ -389,6 +388,7 @@ def _run(
     runtime=options.runtime,
     run_dir=options.run_dir,
     resume=options.resume,
+    watch=options.watch,
     **_runtime_options(options, given, experiment.population.num_members),
   )
   counts = result.counts

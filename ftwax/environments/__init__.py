@@ -21,11 +21,13 @@ from ftwax.environments.functional import (
   FunctionalGame,
 )
 from ftwax.environments.games import GameEnvironment
+from ftwax.environments.process_games import Stepping
 
 __all__ = (
   'FunctionalEnvironment',
   'FunctionalGame',
   'GameEnvironment',
+  'Stepping',
   'absences',
   'adapting',
   'atari',

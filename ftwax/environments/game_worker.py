@@ -85,7 +85,7 @@ class _Worker:
     self._first = first
     if isinstance(self._games, compiled_games.CompiledGames):
       raise ValueError(
-        'environment_processes must be 0 for environments in JAX, which are'
+        'stepping.processes must be 0 for environments in JAX, which are'
         ' stepped in one compiled call; leave it out.'
       )
 

@@ -8,6 +8,7 @@ since JAX and many simulators use threads.
 """
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import pickle
@@ -26,7 +27,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import types
+from ftwax import parts, registry, types
 from ftwax.environments import (
   environment_faults,
   game_vectors,
@@ -55,6 +56,27 @@ _SCRIPT = (
   'import sys; sys.path[:] = {};'
   ' from ftwax.environments import game_worker; game_worker.main()'
 )
+
+
+@registry.register('stepping')
+@dataclasses.dataclass(frozen=True)
+class Stepping(parts.Part):
+  """How the Python environments of one actor are stepped; results are equal.
+
+  Attributes:
+    processes: number of processes that step the environments in parallel, and
+      those of evaluations; 0 to step them in the actor's process.
+    timeout_s: maximum seconds for a step of all environments of an actor, in
+      environment processes and in distributed runs. Within the process of a
+      local run, a call cannot be aborted.
+    on_error: `stop`, or `restart` for local runs that recreate all environments
+      and drop their unfinished trajectories, at most ten times in five minutes.
+      Distributed runs always restart, within the limits of their settings.
+  """
+
+  processes: int = parts.option(0, low=0)
+  timeout_s: float = parts.option(60.0, above=0)
+  on_error: str = parts.option('stop', choices=('stop', 'restart'))
 
 
 class EnvironmentProcessError(
@@ -240,13 +262,13 @@ class _Process:
       raise EnvironmentProcessError(
         f'{self.label} (process {self._process.pid}) must answer within'
         f' {wait_s:g} s and has not; find out why it hangs, or raise'
-        ' environment_timeout_s.'
+        ' stepping.timeout_s.'
       ) from None
     except (EOFError, ConnectionError):
       raise EnvironmentProcessError(
         f'{self.label} (process {self._process.pid}) must keep running, but'
         f' ended {self._ending()}; see its output, or step it in this process'
-        ' with environment_processes=0.'
+        ' with stepping.processes=0.'
       ) from None
     if kind == game_worker.OK:
       return value

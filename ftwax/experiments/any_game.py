@@ -213,9 +213,10 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     environment=make,
     evaluation_environment=functools.partial(make, is_evaluation=True),
     population=population_config.PopulationConfig(
-      options.num_members, exploits=options.num_members > 1
+      options.num_members,
+      exploits=options.num_members > 1,
+      select=selection.WinProbability() if is_rated else selection.Truncation(),
     ),
-    select=(selection.WinProbability() if is_rated else selection.Truncation()),
     opponents=opponents,
     opponent_share=0.0,
     # Where others play, it may take chance to do well; in Craftax, the most

@@ -321,11 +321,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
       make_game, options.agent, options.game
     ),
     population=_make_population(options),
-    explore=(
-      evolution.Perturb(0.3, (0.5, 2.0))
-      if options.long
-      else evolution.Perturb(1.0)
-    ),
     steps_per_round=_CONFIGS[options.game].num_steps,
     **options.fields(),
   )
@@ -342,13 +337,18 @@ def _make_population(options: Options) -> population_config.PopulationConfig:
   config = population_config.PopulationConfig(
     num_members=options.num_members,
     exploits=options.num_members > 1,
+    explore=evolution.Perturb(1.0),
     burn_in_games=options.burn_in_games,
     min_decided_fraction=0.1,
   )
+  if not options.long:
+    return config
   # The first member to capture flags may have the wrong sign for other events.
   # Crossover tries other signs, and large factors soon make a wrong one not
   # matter.
-  return config.replace(crossover_probability=0.3) if options.long else config
+  return config.replace(
+    explore=evolution.Perturb(0.3, (0.5, 2.0)), crossover_probability=0.3
+  )
 
 
 def _event_priors(options: Options) -> tuple[Any, ...]:

@@ -8,9 +8,11 @@ writes any, so that the order of members does not matter. A
 decides how copies explore.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +21,11 @@ from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import parts, registry, trees, types
 from ftwax.population import payoff as payoff_lib
-from ftwax.population import population_config as config_lib
 from ftwax.population import selection as selection_lib
 from ftwax.population import state as state_lib
+
+if TYPE_CHECKING:
+  from ftwax.population import population_config as config_lib
 
 
 class Traits(NamedTuple):
@@ -241,8 +245,6 @@ def evolve(
   population: state_lib.PopulationState,
   priors: Traits,
   config: config_lib.PopulationConfig,
-  select: selection_lib.SelectionRule = selection_lib.WinProbability(),  # noqa: B008
-  explore: ExploreRule = Perturb(),  # noqa: B008
 ) -> tuple[state_lib.PopulationState, Generation]:
   """Runs one generation.
 
@@ -264,15 +266,13 @@ def evolve(
     population: the population before the generation. Members may lack what
       `heritage` returns, for a caller that copies it elsewhere.
     priors: traits whose leaves are priors; static.
-    config: options of the population; static.
-    select: the selection rule.
-    explore: the explore rule.
+    config: options of the population, with its rules; static.
 
   Returns:
     The population after the generation, and its record.
   """
   select_key, explore_key = jax.random.split(key)
-  selection = select(select_key, population, config)
+  selection = config.select(select_key, population, config)
   itself = jnp.arange(config.num_members, dtype=jnp.int32)
   if not config.exploits:
     # The rule is evaluated all the same, for the evidence in the record.
@@ -293,7 +293,7 @@ def evolve(
     # with and without them. Folding in 0 and 1 gives the keys of the split.
     cross_key = jax.random.fold_in(key, 3)
     start = cross(cross_key, inherited, previous, config.crossover_probability)
-  explored, explore_state = explore(
+  explored, explore_state = config.explore(
     explore_key, start, selection, population, priors, config
   )
   # Others keep their values to the last bit, even outside of the bounds.

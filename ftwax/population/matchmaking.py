@@ -10,8 +10,10 @@ p of a member against each. A league of main agents and exploiters is a
 rule in which members differ in whom they meet.
 """
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +21,11 @@ import numpy as np
 
 from ftwax import parts, registry, types
 from ftwax.population import past_selves, seating
-from ftwax.population import population_config as config_lib
 from ftwax.population import ratings as ratings_lib
 from ftwax.population import state as state_lib
+
+if TYPE_CHECKING:
+  from ftwax.population import population_config as config_lib
 
 
 class Meetings(NamedTuple):
@@ -101,7 +105,6 @@ def begin_round(
   key: types.Key,
   population: state_lib.PopulationState,
   places: seating.Seating,
-  rule: MatchmakingRule,
   config: config_lib.PopulationConfig,
 ) -> tuple[state_lib.PopulationState, types.Array, Any]:
   """Takes a snapshot if one is due, and draws the players of a round.
@@ -110,8 +113,7 @@ def begin_round(
     key: random key.
     population: before the round. Without past selves, it may lack members.
     places: the seats of members and opponents; past selves come last.
-    rule: decides whom members meet.
-    config: options of the population.
+    config: options of the population, with its rules.
 
   Returns:
     The population; int32 [G, P], the player on each seat, see
@@ -130,7 +132,7 @@ def begin_round(
       past=past,
       opponent_ratings=population.opponent_ratings.at[num_others:].set(own),
     )
-  meetings = rule(population, config)
+  meetings = config.matchmake(population, config)
   seats = seating.draw_seats(key, meetings.members, places)
   if not config.num_past:
     return population, seats, ()

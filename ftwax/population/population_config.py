@@ -4,20 +4,22 @@ import dataclasses
 from typing import ClassVar
 
 from ftwax import parts, registry
+from ftwax.population import evolution, matchmaking, selection
 
 
 @registry.register('rule.population')
 @dataclasses.dataclass(frozen=True)
 class PopulationConfig(parts.Part):
-  """Options of a population; its rules have options of their own.
+  """Options of a population and its rules.
 
-  See `selection`, `evolution` and `matchmaking` for the rules. Defaults are
-  those of Jaderberg et al., 2019 (arXiv:1807.01281), except for the K-factor of
-  online ratings, which the paper does not give.
+  Defaults are those of Jaderberg et al., 2019 (arXiv:1807.01281), except for
+  the K-factor of online ratings, which the paper does not give.
 
   Attributes:
     num_members: N, number of agents that learn.
     exploits: whether members copy each other.
+    select: selects the parents that members copy.
+    explore: perturbs the values that a copy inherits.
     burn_in_games: number of games, or episodes of a single-agent task, that a
       member plays before its first exploit and between exploits.
     min_lineages: least number of founders, members of the first generation,
@@ -33,8 +35,8 @@ class PopulationConfig(parts.Part):
       hyperparameters and internal rewards instead of the parent's. Scaling
       never changes the sign of an internal reward; this does, as long as
       members differ.
-    initial_rating: initial rating of every member, in Elo points.
     k_factor: maximum change of a rating per game and seat, in Elo points.
+    matchmake: decides which members and past selves members meet.
     own_team_fraction: fraction of the games in which each team consists of
       copies of one member, as in evaluations. In the others teams are mixed, so
       that a member can win by what its teammates do.
@@ -50,6 +52,8 @@ class PopulationConfig(parts.Part):
 
   # Evolution.
   exploits: bool = True
+  select: selection.SelectionRule = selection.WinProbability()  # noqa: RUF009
+  explore: evolution.ExploreRule = evolution.Perturb()  # noqa: RUF009
   burn_in_games: int = parts.option(1000, low=0)
   min_lineages: int = parts.option(1, low=1)
   num_returns: int = parts.option(10, low=1)
@@ -57,8 +61,8 @@ class PopulationConfig(parts.Part):
   crossover_probability: float = parts.option(0.0, low=0, high=1)
 
   # Ratings and seats.
-  initial_rating: float = parts.option(1000.0, low=-1e9)
   k_factor: float = parts.option(4.0, above=0)
+  matchmake: matchmaking.MatchmakingRule = matchmaking.ByStrength()  # noqa: RUF009
   own_team_fraction: float = parts.option(0.0, low=0, high=1)
 
   # Past selves.

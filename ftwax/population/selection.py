@@ -4,18 +4,22 @@ A selection rule sees all members at once and returns a parent for each. A
 member that does not copy is its own parent.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import statistics
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ftwax import parts, registry, types
-from ftwax.population import population_config as config_lib
 from ftwax.population import ratings as ratings_lib
 from ftwax.population import state as state_lib
+
+if TYPE_CHECKING:
+  from ftwax.population import population_config as config_lib
 
 
 class Selection(NamedTuple):

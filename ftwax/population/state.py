@@ -1,7 +1,9 @@
 """The state of a population, and how games and episodes update it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +12,13 @@ import numpy as np
 from ftwax import types
 from ftwax.population import past_selves as past_lib
 from ftwax.population import payoff as payoff_lib
-from ftwax.population import population_config as config_lib
 from ftwax.population import ratings as ratings_lib
+
+if TYPE_CHECKING:
+  from ftwax.population import population_config as config_lib
+
+
+INITIAL_RATING = 1000.0  # Elo points.
 
 
 class PopulationState(NamedTuple):
@@ -91,9 +98,9 @@ def from_members(
   zeros = jnp.zeros((num_members,), jnp.int32)
   population = PopulationState(
     members=members,
-    ratings=jnp.full((num_members,), config.initial_rating, jnp.float32),
+    ratings=jnp.full((num_members,), INITIAL_RATING, jnp.float32),
     opponent_ratings=jnp.full(
-      (num_opponents + config.num_past,), config.initial_rating, jnp.float32
+      (num_opponents + config.num_past,), INITIAL_RATING, jnp.float32
     ),
     team_size=jnp.int32(team_size),
     payoff=payoff_lib.init(num_members),

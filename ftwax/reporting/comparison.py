@@ -41,12 +41,9 @@ PAGE_FILE = 'comparison.html'
 # Fields that change no result, besides the seed.
 _FREE = (
   'seed',
-  'replay_port',
   'expose',
-  'environment_processes',
-  'environment_timeout_s',
+  'stepping',
   'checkpointing',
-  'watch',
   'trackers',
 )
 

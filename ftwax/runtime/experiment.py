@@ -13,14 +13,8 @@ import dm_env
 
 from ftwax import registry, types
 from ftwax.agents.actor_critic import actor_critic_config
-from ftwax.environments import adapting, game_vectors
-from ftwax.population import (
-  evolution,
-  matchmaking,
-  players,
-  population_config,
-  selection,
-)
+from ftwax.environments import adapting, game_vectors, process_games
+from ftwax.population import players, population_config
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers
 from ftwax.replay import replay_options
@@ -94,9 +88,6 @@ class Observer:
 # Makes a player from the action spec of one player of the game.
 MakePlayer = Callable[[types.SpecTree], players.Player]
 
-# Reactions of a local run when an environment raises.
-ON_ENVIRONMENT_ERROR = ('stop', 'restart')
-
 
 @registry.register('experiment')
 @dataclasses.dataclass(frozen=True)
@@ -120,22 +111,11 @@ class ExperimentConfig(types.Config):
       and the environment.
     num_environments: G, number of environments or games that one actor steps at
       a time.
-    environment_processes: number of processes that step the Python environments
-      of one actor, and those of evaluations, in parallel; 0 to step them in the
-      actor's process. Does not change results.
-    environment_timeout_s: maximum seconds for a step of all environments of an
-      actor, in environment processes and in distributed runs. Within the
-      process of a local run, a call cannot be aborted.
-    on_environment_error: `stop`, or `restart` for local runs that recreate all
-      environments and drop their unfinished trajectories, at most ten times in
-      five minutes. Distributed runs always restart, within the limits of their
-      settings.
-    population: size and evolution of the population.
+    stepping: processes and limits of Python environments, such as
+      `process_games.Stepping(processes=4)`. Does not change results.
+    population: size, evolution and rules of the population.
     steps_per_round: number of steps of each game between two generations,
       rounded up to complete trajectories and, in team games, to complete games.
-    select: selects the parents that members copy.
-    explore: perturbs the values that a copy inherits.
-    matchmake: decides which members and past selves members meet.
     opponents: players that do not learn, by name: scripts, frozen agents, or
       functions that make one from the action spec, as `players.uniform`.
       They play in a share of the training games, and in evaluations in addition
@@ -158,14 +138,10 @@ class ExperimentConfig(types.Config):
     replay: storage for the trajectories of local runs: `functional`, or None,
       for a queue in this process and tables on the device, or `reverb`. Affects
       only the samples of auxiliary tasks.
-    replay_port: port of the first member's Reverb server; other members use the
-      following ports. Any free ports if None.
     expose: whether other machines may reach the ports of Reverb and Courier,
       which do not authenticate clients. If False, the ports are closed; where
       the system does not allow that, the run is refused.
     checkpointing: when to save checkpoints; None for never.
-    watch: whether to serve a web page that follows the training, on this
-      machine only; see `runtime.live_page`.
   """
 
   agent: actor_critic_config.ActorCriticConfig
@@ -174,18 +150,13 @@ class ExperimentConfig(types.Config):
   seed: int = 0
   name: str = ''
   num_environments: int = 8
-  environment_processes: int = 0
-  environment_timeout_s: float = 60.0
-  on_environment_error: str = 'stop'
+  stepping: process_games.Stepping = process_games.Stepping()  # noqa: RUF009
 
   # The population.
   population: population_config.PopulationConfig = (
     population_config.PopulationConfig(num_members=1, exploits=False)
   )
   steps_per_round: int = 1000
-  select: selection.SelectionRule = selection.WinProbability()  # noqa: RUF009
-  explore: evolution.ExploreRule = evolution.Perturb()  # noqa: RUF009
-  matchmake: matchmaking.MatchmakingRule = matchmaking.ByStrength()  # noqa: RUF009
   opponents: Mapping[str, players.Player | MakePlayer] = dataclasses.field(
     default_factory=dict
   )
@@ -198,12 +169,10 @@ class ExperimentConfig(types.Config):
   logger_factory: loggers.LoggerFactory | None = None
   trackers: tuple[str, ...] = ()
   replay: str | None = None
-  replay_port: int | None = None
   expose: bool = False
   checkpointing: checkpoints.CheckpointingConfig | None = dataclasses.field(
     default_factory=checkpoints.CheckpointingConfig
   )
-  watch: bool = False
 
   def __post_init__(self) -> None:
     """Checks the values of fields and names the experiment."""
@@ -235,30 +204,10 @@ class ExperimentConfig(types.Config):
       raise ValueError(
         f'seed ({self.seed}) must be from 0 to {2**32 - 1}; choose 0.'
       )
-    if self.replay_port is not None and not 1 <= self.replay_port < 2**16:
-      raise ValueError(
-        f'replay_port ({self.replay_port}) must be from 1 to {2**16 - 1};'
-        ' choose None for any that is free.'
-      )
     if self.replay not in (None, *replay_options.KINDS):
       raise ValueError(
         f"replay ({self.replay!r}) must be 'reverb', 'functional' or None for"
         ' the latter; choose one.'
-      )
-    if self.on_environment_error not in ON_ENVIRONMENT_ERROR:
-      raise ValueError(
-        f'on_environment_error ({self.on_environment_error!r}) must be one of'
-        f' {ON_ENVIRONMENT_ERROR}; choose one.'
-      )
-    if self.environment_processes < 0:
-      raise ValueError(
-        f'environment_processes ({self.environment_processes}) must not be'
-        ' negative; choose 0 to step environments in the process of the actor.'
-      )
-    if not self.environment_timeout_s > 0:
-      raise ValueError(
-        f'environment_timeout_s ({self.environment_timeout_s}) must be'
-        f' positive; choose {ExperimentConfig.environment_timeout_s:g}.'
       )
     if not 0.0 <= self.opponent_share <= 1.0:
       raise ValueError(

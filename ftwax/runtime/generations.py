@@ -34,7 +34,9 @@ class Evolution:
     """
     self._parts = parts
     self._experiment = parts.experiment
-    self._reason = getattr(parts.experiment.select, 'name', 'selection')
+    self._reason = getattr(
+      parts.experiment.population.select, 'name', 'selection'
+    )
     self._path = directory / history.LINEAGE_FILE
     self._evolve: Callable[..., Any] = compilation.jit_unoptimized(parts.evolve)
 

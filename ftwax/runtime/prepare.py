@@ -80,9 +80,9 @@ class Prepared:
   @property
   def explore_state(self) -> Any:
     """State of the explore rule before any game."""
-    num_members = self.experiment.population.num_members
+    population = self.experiment.population
     return evolution.init_explore(
-      self.experiment.explore, num_members, self.priors
+      population.explore, population.num_members, self.priors
     )
 
 
@@ -198,9 +198,10 @@ def _check_select(
   experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
 ) -> None:
   """Raises a ValueError if ratings decide where nobody wins."""
+  population = experiment.population
   is_team = spec.num_players > 1 and max(spec.teams) == 0
-  decides = isinstance(experiment.select, selection.WinProbability)
-  if is_team and decides and experiment.population.exploits:
+  decides = isinstance(population.select, selection.WinProbability)
+  if is_team and decides and population.exploits:
     raise ValueError(
       'select (win_probability) must judge by returns in a game of one team'
       f' {spec.teams}, which nobody wins; choose selection.Truncation() or'
@@ -222,8 +223,6 @@ def _make_evolve(
       population._replace(key=key),
       priors,
       experiment.population,
-      experiment.select,
-      experiment.explore,
     )
 
   return evolve
@@ -234,13 +233,16 @@ def _make_games(
   factory: game_vectors.EnvironmentFactory,
 ) -> MakeGames:
   """Returns a function that makes games, in processes if configured."""
-  num_processes = experiment.environment_processes
+  num_processes, timeout_s = (
+    experiment.stepping.processes,
+    experiment.stepping.timeout_s,
+  )
 
   def make(seeds: Sequence[int], name: str) -> game_vectors.GameVector:
     if not num_processes:
       return game_vectors.make_games(factory, seeds, name)
     return process_games.ProcessGames(
-      factory, seeds, name, num_processes, experiment.environment_timeout_s
+      factory, seeds, name, num_processes, timeout_s
     )
 
   return make

@@ -41,7 +41,7 @@ class Rounds:
     self._rate = jax.jit(functools.partial(loop.rate, seating, config))
     self._begin = jax.jit(
       lambda key, population: matchmaking.begin_round(
-        key, population, seating, parts.experiment.matchmake, config
+        key, population, seating, config
       )
     )
 

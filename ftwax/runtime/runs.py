@@ -37,14 +37,12 @@ _MAY_DIFFER = (
   'max_num_actor_steps',
   'init_from',
   'replay',
-  'replay_port',
   'expose',
-  'environment_processes',
-  'environment_timeout_s',
-  'on_environment_error',
+  'stepping.processes',
+  'stepping.timeout_s',
+  'stepping.on_error',
   'checkpointing.save_every_seconds',
   'checkpointing.max_to_keep',
-  'watch',
   'trackers',
   *(f'trackers.{index}' for index in range(len(trackers.TRACKERS))),
 )
@@ -138,6 +136,7 @@ def run_experiment(
   resume: bool = False,
   devices: Sequence[jax.Device] | None = None,
   settings: settings_lib.Settings | None = None,
+  watch: bool = False,
 ) -> RunResult:
   """Trains for `experiment.max_num_actor_steps`; evaluates, logs and saves.
 
@@ -157,14 +156,15 @@ def run_experiment(
     devices: devices that share the work: members, or rows of batches and
       environments. Defaults to the first JAX device.
     settings: processes, limits and periods of a distributed run.
+    watch: whether to serve a web page that follows the training, on this
+      machine only; see `runtime.live_page`.
 
   Returns:
     The result of the run.
 
   Raises:
     KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after saving a checkpoint.
-    ImportError: if `experiment.watch` is set and the extra `web` is not
-      installed.
+    ImportError: if `watch` is set and the extra `web` is not installed.
     RunDirectoryError: if the directory is in use or belongs to another config.
     ValueError: if there is no such runtime, it cannot run the experiment, or it
       takes no settings.
@@ -178,10 +178,10 @@ def run_experiment(
       f'replay ({experiment.replay!r}) must be None with runtime={runtime!r},'
       " which has its own replay; leave it out, or choose runtime='local'."
     )
-  if runtime == 'device' and experiment.environment_processes:
+  if runtime == 'device' and experiment.stepping.processes:
     raise ValueError(
-      f'environment_processes ({experiment.environment_processes}) must be 0'
-      " for runtime='device', which compiles environments with the agent;"
+      f'stepping.processes ({experiment.stepping.processes}) must be 0 for'
+      " runtime='device', which compiles environments with the agent;"
       " leave it out, or choose runtime='local'."
     )
   period = evaluation.make_period(eval_every)
@@ -192,7 +192,7 @@ def run_experiment(
     )
   if not resume:
     initial_state.check(experiment.init_from)
-  if experiment.watch:
+  if watch:
     live_page.check()
   if runtime == 'distributed':
     module = importlib.import_module(_RUNTIMES[runtime])
@@ -204,6 +204,7 @@ def run_experiment(
       resume=resume,
       devices=devices,
       settings=settings,
+      watch=watch,
     )
     return result
   if settings is not None:
@@ -223,6 +224,8 @@ def run_experiment(
     make_run = _prepare_run(runtime, parts, devices)
   print(prepare.describe_inputs(parts), flush=True)
   directory = directory or open_run_directory(experiment, run_dir, resume)
+  if watch:
+    live_page.start(directory)
   return execute(make_run, parts, directory, resume, period, num_eval_episodes)
 
 
@@ -243,9 +246,10 @@ def _choose(
   reason = ''
   if parts.game is None or parts.evaluation_game is None:
     reason = 'the environment is in Python'
-  for name in ('replay', 'environment_processes', 'replay_port'):
-    if not reason and getattr(experiment, name):
-      reason = f'{name} is set'
+  if not reason and experiment.replay:
+    reason = 'replay is set'
+  if not reason and experiment.stepping.processes:
+    reason = 'stepping.processes is set'
   if directory is not None and not reason:
     saved = checkpoints.newest_metadata(directory / 'checkpoints')
     if saved.get('state') == run_records.RunState.__name__:
@@ -291,8 +295,6 @@ def execute(
   """
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
-    if parts.experiment.watch:
-      live_page.start(directory)
     records = run_records.RunRecords(parts, directory, stack)
     game_files.write(directory, parts.spec)
 

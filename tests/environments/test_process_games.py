@@ -176,7 +176,7 @@ def test_the_end_of_a_process_is_told():
   with pytest.raises(
     process_games.EnvironmentProcessError,
     match=r"environment 'test\[0\]' .* must keep running, but ended with"
-    r' status 3; see .* environment_processes=0',
+    r' status 3; see .* stepping.processes=0',
   ):
     for _ in range(3):
       made.step(np.zeros(1, np.int32))
@@ -193,7 +193,7 @@ def test_the_end_of_a_process_is_told():
     (
       functools.partial(time.sleep, 60.0),
       r"environment 'test\[2\]' .* must answer within 1 s and has not; .*"
-      r' raise environment_timeout_s',
+      r' raise stepping.timeout_s',
     ),
   ],
   ids=['kill', 'hang'],
@@ -275,7 +275,7 @@ def _make_compiled(seed):
   ('factory', 'message'),
   [
     (_make_other, r"'test\[1\]' .* must be like the first"),
-    (_make_compiled, 'environment_processes must be 0 for environments in JAX'),
+    (_make_compiled, 'stepping.processes must be 0 for environments in JAX'),
     (lambda seed: seed, 'must make an environment or a game, but made a int'),
   ],
   ids=['other specs', 'compiled', 'none'],

@@ -29,7 +29,9 @@ STILL, PERTURBED = evolution.Perturb(0.0), evolution.Perturb(1.0)
 @functools.cache
 def _compiled(config, **rules):
   return jax.jit(
-    functools.partial(evolution.evolve, priors=PRIORS, config=config, **rules)
+    functools.partial(
+      evolution.evolve, priors=PRIORS, config=config.replace(**rules)
+    )
   )
 
 
@@ -337,7 +339,7 @@ def _generations(num_generations, explore=STILL, **options):
   )
   evolve = jax.jit(
     functools.partial(
-      evolution.evolve, priors=PRIORS, config=config, explore=explore
+      evolution.evolve, priors=PRIORS, config=config.replace(explore=explore)
     )
   )
   for key in jax.random.split(jax.random.PRNGKey(0), num_generations):

@@ -80,14 +80,11 @@ def test_results_count_for_the_snapshot_and_fade(key):
   np.testing.assert_array_equal(copied.past.payoff.games, [[0, 0, 2]] * 2)
 
 
-BY_STRENGTH = matchmaking.ByStrength()
-
-
-def _rounds(population, config, rule=BY_STRENGTH, num_rounds=2_000):
+def _rounds(population, config, num_rounds=2_000):
   """Returns the seats [R, G, P] and variables [R, J, 1] of many rounds."""
 
   def begin(key):
-    return matchmaking.begin_round(key, population, PLACES, rule, config)[1:]
+    return matchmaking.begin_round(key, population, PLACES, config)[1:]
 
   keys = jax.random.split(jax.random.PRNGKey(1), num_rounds)
   seats, past = jax.jit(jax.vmap(begin))(keys)
@@ -108,7 +105,9 @@ def test_snapshots_are_drawn_by_win_rates(key, options, expected):
     scores=games * jnp.array([[0.8, 0.5, 0.2]]), games=games
   )
   population = population._replace(past=population.past._replace(payoff=payoff))
-  seats, past = _rounds(population, CONFIG, matchmaking.ByStrength(**options))
+  seats, past = _rounds(
+    population, CONFIG.replace(matchmake=matchmaking.ByStrength(**options))
+  )
   # Opponents have the seats of the seating, under the snapshots' numbers.
   named = seats[:, PLACES.opponents == 0]
   assert set(named.reshape(-1).tolist()) == {2}
@@ -134,7 +133,9 @@ def test_a_league_is_a_rule(key):
     return meetings._replace(past=meetings.past * is_main[None])
 
   population = _population(key)
-  seats, past = _rounds(population, CONFIG, league, num_rounds=200)
+  seats, past = _rounds(
+    population, CONFIG.replace(matchmake=league), num_rounds=200
+  )
   assert set(seats[seats > 2].tolist()) == {3, 5}
   assert set(past.reshape(-1).tolist()) == {1.0}
 

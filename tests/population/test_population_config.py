@@ -38,7 +38,6 @@ def test_replace_checks_again():
       {'min_decided_fraction': 1.1},
       r'fraction \(1.1\) must be at .* at most 1',
     ),
-    ({'initial_rating': float('inf')}, r'initial_rating \(inf\) must be'),
   ],
 )
 def test_bad_options(options, message):

@@ -4,6 +4,7 @@ import re
 import numpy as np
 import pytest
 
+from ftwax.environments import process_games
 from ftwax.records import loggers, run_directory
 from ftwax.reporting import comparison, curves
 
@@ -74,7 +75,7 @@ def test_only_finished_runs_that_differ_in_their_seeds_share_a_row(tmp_path):
     _make_run(tmp_path, 'again', seed=1),
     _make_run(tmp_path, 'stopped', seed=2, steps=10),
     _make_run(tmp_path, 'short', seed=3, steps=10, max_num_actor_steps=10),
-    _make_run(tmp_path, 'slow', seed=3, environment_processes=4),
+    _make_run(tmp_path, 'slow', seed=3, stepping=process_games.Stepping(4)),
   ]
   rows = comparison.group(runs)
   assert [[run.directory.name for run in row] for row in rows.values()] == [

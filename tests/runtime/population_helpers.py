@@ -17,6 +17,13 @@ CONFIG = impala.IMPALAConfig(
   batch_size=4,
 )
 
+POPULATION = config_lib.PopulationConfig(
+  4,
+  burn_in_games=0,
+  select=selection.WinProbability(0.5001),
+  explore=evolution.Perturb(0.5),
+)
+
 
 def make_game(seed: int) -> functional.FunctionalGame:
   """Returns a game of two against two that takes five steps."""
@@ -30,12 +37,7 @@ def make_experiment(environment=make_game, config=CONFIG, **options):
   options = {
     'max_num_actor_steps': 400,
     'steps_per_round': 5,
-    'population': config_lib.PopulationConfig(
-      4,
-      burn_in_games=0,
-    ),
-    'select': selection.WinProbability(0.5001),
-    'explore': evolution.Perturb(0.5),
+    'population': POPULATION,
     **options,
   }
   return run_helpers.make_experiment(config, environment, **options)

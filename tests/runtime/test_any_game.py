@@ -21,7 +21,7 @@ HUNT = (0, 0, 0, 1), (0, 0, 0, 1)
 FREE_FOR_ALL = (0, 1, 2), (0, 1, 0)
 
 
-def _run(directory, runtime, teams, roles, num_steps=12_000, **options):
+def _run(directory, runtime, teams, roles, num_steps=12_000, **rules):
   """Runs two members and returns the result and the last evaluation."""
   experiment = population_helpers.make_experiment(
     functional_fakes.make_role_matching(teams, roles),
@@ -29,8 +29,9 @@ def _run(directory, runtime, teams, roles, num_steps=12_000, **options):
       'num_environments': 8,
       'max_num_actor_steps': num_steps,
       'steps_per_round': 40,
-      'population': config_lib.PopulationConfig(2, own_team_fraction=0.5),
-      **options,
+      'population': config_lib.PopulationConfig(
+        2, own_team_fraction=0.5, **rules
+      ),
     },
   )
   run = run_helpers.make_run(runtime, directory)

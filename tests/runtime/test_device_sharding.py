@@ -85,8 +85,8 @@ def test_members_are_spread(run):
     population=population_config.PopulationConfig(
       4,
       burn_in_games=0,
+      select=selection.WinProbability(0.5001),
     ),
-    select=selection.WinProbability(0.5001),
     steps_per_round=5,
     max_num_actor_steps=400,
   )

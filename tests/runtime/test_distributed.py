@@ -187,7 +187,9 @@ def test_members_evolve_wherever_they_are(tmp_path, num_learners):
 def test_members_of_one_team_are_evaluated_beside_each_other(tmp_path):
   experiment = _make_population(
     environment=functional_fakes.make_role_matching((0, 0), (0, 1)),
-    select=selection.Truncation(),
+    population=population_helpers.POPULATION.replace(
+      select=selection.Truncation()
+    ),
   )
   _run(experiment, tmp_path, period=evaluation.Period(200))
   row = _read(tmp_path, 'evaluation')[-1]

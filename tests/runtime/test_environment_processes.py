@@ -78,7 +78,9 @@ def _make_experiment(factory, **options):
 def test_processes_change_no_result(run):
   alone, apart = (
     run(
-      _make_experiment(_make_cart_pole, environment_processes=processes),
+      _make_experiment(
+        _make_cart_pole, stepping=process_games.Stepping(processes)
+      ),
       f'run_{processes}',
       eval_every=100,
       num_eval_episodes=3,
@@ -106,7 +108,8 @@ def test_vectors_train_and_evaluate(run):
 
 def test_a_process_that_dies_costs_no_training(run, tmp_path):
   experiment = _make_experiment(
-    functools.partial(_Dying, runner=os.getpid()), environment_processes=1
+    functools.partial(_Dying, runner=os.getpid()),
+    stepping=process_games.Stepping(1),
   )
   with pytest.raises(
     process_games.EnvironmentProcessError,
@@ -118,7 +121,9 @@ def test_a_process_that_dies_costs_no_training(run, tmp_path):
   # starts of episodes.
   assert saved.steps() == [32]
   saved.close()
-  resumed = run(experiment.replace(environment_processes=0), resume=True)
+  resumed = run(
+    experiment.replace(stepping=process_games.Stepping()), resume=True
+  )
   assert resumed.counts.actor_steps == 208
 
 
@@ -127,11 +132,11 @@ def test_bad_options_are_refused(tmp_path):
     ValueError, match=r'processes \(2\) must be 0 for runtime='
   ):
     run_helpers.make_run('device', tmp_path)(
-      _make_experiment(catch.make, environment_processes=2)
+      _make_experiment(catch.make, stepping=process_games.Stepping(2))
     )
-  with pytest.raises(ValueError, match=r'environment_processes \(-1\) must no'):
-    _make_experiment(_make_cart_pole, environment_processes=-1)
+  with pytest.raises(ValueError, match=r'processes \(-1\) of Stepping must'):
+    process_games.Stepping(-1)
   with pytest.raises(
-    ValueError, match=r'environment_timeout_s \(0\) must be p'
+    ValueError, match=r'timeout_s \(0\) of Stepping must be above 0'
   ):
-    _make_experiment(_make_cart_pole, environment_timeout_s=0)
+    process_games.Stepping(timeout_s=0)

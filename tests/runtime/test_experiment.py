@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import ftwax
 from ftwax.agents import ppo
-from ftwax.environments import catch
+from ftwax.environments import catch, process_games
 from ftwax.networks import cores, torsos
 from ftwax.records import checkpoints, config_files
 from ftwax.runtime import prepare, run_records, runs
@@ -116,7 +116,10 @@ def test_the_runtime_is_chosen_and_told(capsys, tmp_path):
   )
   for options, reason in (
     ({'replay': 'functional'}, 'since replay is set.'),
-    ({'environment_processes': 2}, 'since environment_processes is set.'),
+    (
+      {'stepping': process_games.Stepping(2)},
+      'since stepping.processes is set.',
+    ),
   ):
     told = _choice(capsys, in_jax.replace(**options))
     assert re.match(f'Runtime: local, .*{reason}', told), told

@@ -16,7 +16,7 @@ import pytest
 import run_helpers
 
 from ftwax.agents import impala
-from ftwax.environments import environment_faults
+from ftwax.environments import environment_faults, process_games
 from ftwax.networks import cores
 from ftwax.records import checkpoints
 from ftwax.replay import replay_options
@@ -92,7 +92,7 @@ def test_environments_are_made_anew_within_a_limit(
   tmp_path, faulty, make_experiment
 ):
   run = run_helpers.make_run('local', tmp_path)
-  config = make_experiment(on_environment_error='restart')
+  config = make_experiment(stepping=process_games.Stepping(on_error='restart'))
   faulty(90)
   result = run(config)
   assert result.counts.actor_steps >= 200

@@ -114,8 +114,9 @@ def test_a_single_agent_task_is_a_game_of_one(run):
     population_helpers.make_experiment(
       _make_fake,
       num_environments=8,
-      population=config_lib.PopulationConfig(4, burn_in_games=2, num_returns=2),
-      select=selection.Truncation(),
+      population=config_lib.PopulationConfig(
+        4, burn_in_games=2, num_returns=2, select=selection.Truncation()
+      ),
       max_num_actor_steps=800,
       steps_per_round=30,
     )

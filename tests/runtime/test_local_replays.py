@@ -220,14 +220,6 @@ def test_other_runtimes_have_a_replay_of_their_own(tmp_path, runtime, replay):
     run_helpers.make_run(runtime, tmp_path)(experiment)
 
 
-def test_a_port_is_for_a_server(tmp_path):
-  experiment = run_helpers.make_experiment(
-    impala.IMPALAConfig(), _make_matching, replay='functional', replay_port=1
-  )
-  with pytest.raises(ValueError, match=r'replay_port \(1\) must be None with'):
-    run_helpers.make_run('local', tmp_path)(experiment)
-
-
 def test_an_unknown_replay_is_told():
   with pytest.raises(ValueError, match=r"replay \('redis'\) must be 'reverb'"):
     run_helpers.make_experiment(

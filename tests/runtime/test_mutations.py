@@ -71,9 +71,12 @@ def _make_experiment(max_num_actor_steps, **options):
     max_num_actor_steps=max_num_actor_steps,
     steps_per_round=population_helpers.CONFIG.sequence_length,
     num_environments=16,
-    select=selection.Truncation(0.5),
-    explore=evolution.Perturb(1.0),
-    population=ftwax.PopulationConfig(4, burn_in_games=4),
+    population=ftwax.PopulationConfig(
+      4,
+      select=selection.Truncation(0.5),
+      explore=evolution.Perturb(1.0),
+      burn_in_games=4,
+    ),
     **options,
   )
 

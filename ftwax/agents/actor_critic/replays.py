@@ -69,23 +69,16 @@ class Replays:
     )
 
 
-def choose(replay: str | None, port: int | None = None) -> str:
+def choose(replay: str | None) -> str:
   """Chooses the kind of replay.
 
   Args:
     replay: `reverb`, or `functional`, which None stands for.
-    port: port of the Reverb server, if given.
 
   Raises:
     ImportError: if Reverb is requested but not installed.
-    ValueError: if a port is given for a replay without a server.
   """
   chosen = replay or replay_options.FUNCTIONAL
-  if chosen == replay_options.FUNCTIONAL and port is not None:
-    raise ValueError(
-      f"replay_port ({port}) must be None with replay='functional', which has"
-      " no server; leave it out, or choose replay='reverb'."
-    )
   spec = importlib.util.find_spec('reverb')
   # A folder named `reverb` on the path is a namespace package without origin.
   has_reverb = spec is not None and spec.origin is not None

@@ -101,7 +101,6 @@ class Loop:
       none.
     config: configuration of the population.
     sizes: sizes of an iteration.
-    matchmake: decides whom members meet.
     explore_state: state of the explore rule before any game.
     evolve: returns the population after a generation, and its record; None for
       a population that does not evolve.
@@ -115,7 +114,6 @@ class Loop:
   replay: auxiliary_replay.AuxiliaryReplay | None
   config: population_config.PopulationConfig
   sizes: sizes_lib.Sizes
-  matchmake: matchmaking.MatchmakingRule = matchmaking.ByStrength()  # noqa: RUF009
   explore_state: Any = ()
   evolve: evolution.Evolve | None = None
   in_turn: bool = False
@@ -246,7 +244,7 @@ class Loop:
     """Seats members and starts all games."""
     seats_key, games_key, actor_key = jax.random.split(key, 3)
     population, seats, past = matchmaking.begin_round(
-      seats_key, population, self.arena.seating, self.matchmake, self.config
+      seats_key, population, self.arena.seating, self.config
     )
     arena_state, timestep = self.arena.reset(games_key, seats, past)
     init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)

@@ -114,7 +114,7 @@ class Coordinator:
     if period:
       names.append(EVALUATOR)
     self._health = health.Health(
-      engine, settings, parts.experiment.environment_timeout_s, names
+      engine, settings, parts.experiment.stepping.timeout_s, names
     )
     self._is_recovering = False
     self._status_at = 0.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from ftwax.runtime import evaluation, prepare, run_records, runs
+from ftwax.runtime import evaluation, live_page, prepare, run_records, runs
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import actor, learner
 from ftwax.runtime.distributed import coordinator as coordinator_lib
@@ -30,6 +30,7 @@ def run_experiment(
   resume: bool = False,
   devices: Sequence[jax.Device] | None = None,
   settings: settings_lib.Settings | None = None,
+  watch: bool = False,
 ) -> runs.RunResult:
   """Trains in separate processes; see `runs.run_experiment`.
 
@@ -43,6 +44,7 @@ def run_experiment(
     devices: must be None, since the devices belong to the learner's process;
       see `settings.num_devices`.
     settings: numbers of nodes, and limits.
+    watch: whether to serve a page that follows the training.
 
   Returns:
     The result of the run.
@@ -65,6 +67,8 @@ def run_experiment(
   parts = prepare.prepare(experiment)
   check(parts, settings)
   directory = runs.open_run_directory(experiment, run_dir, resume)
+  if watch:  # Here, since no browser reaches the namespace of nodes.
+    live_page.start(directory)
   if sys.version_info[:2] == LAUNCHPAD_PYTHON:
     # Not imported by name: that room is above this one, and for Python 3.10.
     program = importlib.import_module('ftwax.acme.program')

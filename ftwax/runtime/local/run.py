@@ -72,7 +72,7 @@ def prepare_run(
     ValueError: if members and devices are inconsistent.
   """
   experiment = parts.experiment
-  kind = replays.choose(experiment.replay, experiment.replay_port)
+  kind = replays.choose(experiment.replay)
   if kind == replay_options.REVERB and not experiment.expose:
     _import('loopback').check()
   mesh = sharding.make_mesh(devices)
@@ -212,7 +212,7 @@ class _Run:
           lambda *leaves: np.stack(leaves)[None], *played
         )
       except environment_faults.EnvironmentFault as fault:
-        if self._experiment.on_environment_error == 'stop':
+        if self._experiment.stepping.on_error == 'stop':
           raise
         self._limiter.count('environments', fault)
         logging.warning('Recreating environments after an error: %s', fault)
