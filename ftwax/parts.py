@@ -275,7 +275,7 @@ def _ends(ranges: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
 
 
 def _demand(ranges: Mapping[str, Any]) -> str:
-  return ' and '.join(f'{word} {end:g}' for word, _, end in _ends(ranges))
+  return ' and '.join(f'{word} {end:.10g}' for word, _, end in _ends(ranges))
 
 
 def _is_inside(value: Any, ranges: Mapping[str, Any]) -> bool:

@@ -34,6 +34,7 @@ _HOMES: Mapping[str, str] = {
   'schedule': 'ftwax.agents.named',
   'task': 'ftwax.agents.named',
   'rule': 'ftwax.population',
+  'stepping': 'ftwax.environments.process_games',
   'torso': 'ftwax.networks',
   'vector': 'ftwax.environments.vector',
   # Makers of environments.

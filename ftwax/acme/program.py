@@ -35,6 +35,7 @@ from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import (
   evaluation,
   generations,
+  live_page,
   prepare,
   run_records,
   runs,
@@ -154,8 +155,10 @@ def run_experiment(
   settings: settings_lib.Settings,
 ) -> runs.RunResult:
   """Makes the program and launches it; see `runner.run_experiment`."""
+  if experiment.watch:  # Here, since no browser reaches the nodes' namespace.
+    live_page.start(directory)
   program = make_program(
-    experiment,
+    experiment.replace(watch=False),
     eval_every,
     num_eval_episodes,
     run_dir=directory,

@@ -140,6 +140,7 @@ _FIELDS = (
   'replay',
   'expose',
   'init_from',
+  'watch',
 )
 
 
@@ -388,7 +389,6 @@ def _run(
     runtime=options.runtime,
     run_dir=options.run_dir,
     resume=options.resume,
-    watch=options.watch,
     **_runtime_options(options, given, experiment.population.num_members),
   )
   counts = result.counts

@@ -339,7 +339,7 @@ def make_logger_factory(
   train_period: float = 1.0,
   trackers: Sequence[str] = (),
 ) -> LoggerFactory:
-  """Makes the `logger_factory` of an experiment; it always writes JSONL files.
+  """Makes the `loggers` of an experiment; they always write JSONL files.
 
   Args:
     run_dir: directory of the run.

@@ -44,7 +44,8 @@ _FREE = (
   'expose',
   'stepping',
   'checkpointing',
-  'trackers',
+  'watch',
+  'loggers',
 )
 
 # Ends of intervals, and samples of the bootstrap.

@@ -7,16 +7,17 @@ import dataclasses
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import dm_env
 
-from ftwax import registry, types
+from ftwax import parts, registry, types
 from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import adapting, game_vectors, process_games
 from ftwax.population import players, population_config
 from ftwax.population import state as state_lib
-from ftwax.records import checkpoints, loggers
+from ftwax.records import checkpoints
+from ftwax.records import loggers as loggers_lib
 from ftwax.replay import replay_options
 
 
@@ -91,7 +92,7 @@ MakePlayer = Callable[[types.SpecTree], players.Player]
 
 @registry.register('experiment')
 @dataclasses.dataclass(frozen=True)
-class ExperimentConfig(types.Config):
+class ExperimentConfig(parts.Part):
   """An agent or a population, its task, and the length of its training.
 
   Every task is a game: a single-agent environment is a game with one seat.
@@ -131,10 +132,8 @@ class ExperimentConfig(types.Config):
       `runtime.initial_state`.
     observers: watch training; see `Observer`, and `runtime.callbacks` for
       observers that end a run early or keep its best checkpoint.
-    logger_factory: makes the loggers; by default, loggers that write to the run
-      directory.
-    trackers: names of experiment trackers that the default loggers also write
-      to, from `records.trackers.TRACKERS`.
+    loggers: names of experiment trackers that the run's loggers also write to,
+      from `records.trackers.TRACKERS`; or a function that makes other loggers.
     replay: storage for the trajectories of local runs: `functional`, or None,
       for a queue in this process and tables on the device, or `reverb`. Affects
       only the samples of auxiliary tasks.
@@ -142,37 +141,42 @@ class ExperimentConfig(types.Config):
       which do not authenticate clients. If False, the ports are closed; where
       the system does not allow that, the run is refused.
     checkpointing: when to save checkpoints; None for never.
+    watch: whether to serve a web page that follows the training, on this
+      machine only; see `runtime.live_page`.
   """
+
+  is_nested: ClassVar[bool] = False
 
   agent: actor_critic_config.ActorCriticConfig
   environment: adapting.Environment
-  max_num_actor_steps: int
-  seed: int = 0
-  name: str = ''
-  num_environments: int = 8
+  max_num_actor_steps: int = parts.option(dataclasses.MISSING, low=1)
+  # Others would alias random keys.
+  seed: int = parts.option(0, low=0, high=2**32 - 1)
+  name: str = ''  # type: ignore[misc]
+  num_environments: int = parts.option(8, low=1)
   stepping: process_games.Stepping = process_games.Stepping()  # noqa: RUF009
 
   # The population.
   population: population_config.PopulationConfig = (
     population_config.PopulationConfig(num_members=1, exploits=False)
   )
-  steps_per_round: int = 1000
+  steps_per_round: int = parts.option(1000, low=1)
   opponents: Mapping[str, players.Player | MakePlayer] = dataclasses.field(
     default_factory=dict
   )
-  opponent_share: float = 0.5
+  opponent_share: float = parts.option(0.5, low=0, high=1)
 
   evaluation_greedy: bool = True
   evaluation_environment: adapting.Environment | None = None
   init_from: str | None = None
   observers: Sequence[Observer] = ()
-  logger_factory: loggers.LoggerFactory | None = None
-  trackers: tuple[str, ...] = ()
-  replay: str | None = None
+  loggers: tuple[str, ...] | loggers_lib.LoggerFactory = ()
+  replay: str | None = parts.option(None, choices=replay_options.KINDS)
   expose: bool = False
   checkpointing: checkpoints.CheckpointingConfig | None = dataclasses.field(
     default_factory=checkpoints.CheckpointingConfig
   )
+  watch: bool = False
 
   def __post_init__(self) -> None:
     """Checks the values of fields and names the experiment."""
@@ -182,6 +186,7 @@ class ExperimentConfig(types.Config):
         ' ppo.PPOConfig().'
       )
     self.check_types()
+    super().__post_init__()
     for one in self.observers:
       if not isinstance(one, Observer):
         raise ValueError(
@@ -196,23 +201,6 @@ class ExperimentConfig(types.Config):
         object.__setattr__(self, name, environment)
     if not self.name:
       object.__setattr__(self, 'name', self._default_name)
-    for name in ('num_environments', 'max_num_actor_steps', 'steps_per_round'):
-      value = getattr(self, name)
-      if value < 1:
-        raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
-    if not 0 <= self.seed < 2**32:  # Others would alias random keys.
-      raise ValueError(
-        f'seed ({self.seed}) must be from 0 to {2**32 - 1}; choose 0.'
-      )
-    if self.replay not in (None, *replay_options.KINDS):
-      raise ValueError(
-        f"replay ({self.replay!r}) must be 'reverb', 'functional' or None for"
-        ' the latter; choose one.'
-      )
-    if not 0.0 <= self.opponent_share <= 1.0:
-      raise ValueError(
-        f'opponent_share ({self.opponent_share}) must be in [0, 1]; choose 0.5.'
-      )
 
   @property
   def _default_name(self) -> str:

@@ -199,9 +199,9 @@ def _check_select(
 ) -> None:
   """Raises a ValueError if ratings decide where nobody wins."""
   population = experiment.population
+  is_rated = isinstance(population.select, selection.WinProbability)
   is_team = spec.num_players > 1 and max(spec.teams) == 0
-  decides = isinstance(population.select, selection.WinProbability)
-  if is_team and decides and population.exploits:
+  if is_rated and is_team and population.exploits:
     raise ValueError(
       'select (win_probability) must judge by returns in a game of one team'
       f' {spec.teams}, which nobody wins; choose selection.Truncation() or'
@@ -233,16 +233,13 @@ def _make_games(
   factory: game_vectors.EnvironmentFactory,
 ) -> MakeGames:
   """Returns a function that makes games, in processes if configured."""
-  num_processes, timeout_s = (
-    experiment.stepping.processes,
-    experiment.stepping.timeout_s,
-  )
+  stepping = experiment.stepping
 
   def make(seeds: Sequence[int], name: str) -> game_vectors.GameVector:
-    if not num_processes:
+    if not stepping.processes:
       return game_vectors.make_games(factory, seeds, name)
     return process_games.ProcessGames(
-      factory, seeds, name, num_processes, timeout_s
+      factory, seeds, name, stepping.processes, stepping.timeout_s
     )
 
   return make

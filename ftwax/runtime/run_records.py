@@ -95,10 +95,11 @@ class RunRecords:
     """Opens the records; `stack` closes them."""
     self.counts = Counts()
     self.directory = directory
-    self._make_logger = parts.experiment.logger_factory or (
-      loggers.make_logger_factory(
-        directory, terminal=False, trackers=parts.experiment.trackers
-      )
+    own = parts.experiment.loggers
+    self._make_logger = (
+      own
+      if callable(own)
+      else loggers.make_logger_factory(directory, terminal=False, trackers=own)
     )
     self._parts = parts
     self._experiment = parts.experiment

@@ -43,8 +43,9 @@ _MAY_DIFFER = (
   'stepping.on_error',
   'checkpointing.save_every_seconds',
   'checkpointing.max_to_keep',
-  'trackers',
-  *(f'trackers.{index}' for index in range(len(trackers.TRACKERS))),
+  'watch',
+  'loggers',
+  *(f'loggers.{index}' for index in range(len(trackers.TRACKERS))),
 )
 
 # Modules of the runtimes, imported on demand.
@@ -136,7 +137,6 @@ def run_experiment(
   resume: bool = False,
   devices: Sequence[jax.Device] | None = None,
   settings: settings_lib.Settings | None = None,
-  watch: bool = False,
 ) -> RunResult:
   """Trains for `experiment.max_num_actor_steps`; evaluates, logs and saves.
 
@@ -156,34 +156,19 @@ def run_experiment(
     devices: devices that share the work: members, or rows of batches and
       environments. Defaults to the first JAX device.
     settings: processes, limits and periods of a distributed run.
-    watch: whether to serve a web page that follows the training, on this
-      machine only; see `runtime.live_page`.
 
   Returns:
     The result of the run.
 
   Raises:
     KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after saving a checkpoint.
-    ImportError: if `watch` is set and the extra `web` is not installed.
+    ImportError: if `experiment.watch` is set and the extra `web` is not
+      installed.
     RunDirectoryError: if the directory is in use or belongs to another config.
     ValueError: if there is no such runtime, it cannot run the experiment, or it
       takes no settings.
   """
-  if runtime not in RUNTIMES:
-    raise ValueError(
-      f'runtime ({runtime!r}) must be one of {RUNTIMES}; choose one.'
-    )
-  if (runtime, experiment.replay) in _NO_REPLAYS:
-    raise ValueError(
-      f'replay ({experiment.replay!r}) must be None with runtime={runtime!r},'
-      " which has its own replay; leave it out, or choose runtime='local'."
-    )
-  if runtime == 'device' and experiment.stepping.processes:
-    raise ValueError(
-      f'stepping.processes ({experiment.stepping.processes}) must be 0 for'
-      " runtime='device', which compiles environments with the agent;"
-      " leave it out, or choose runtime='local'."
-    )
+  _check_runtime(runtime, experiment)
   period = evaluation.make_period(eval_every)
   types.check_type('num_eval_episodes', num_eval_episodes, int)
   if num_eval_episodes < 1:
@@ -192,7 +177,7 @@ def run_experiment(
     )
   if not resume:
     initial_state.check(experiment.init_from)
-  if watch:
+  if experiment.watch:
     live_page.check()
   if runtime == 'distributed':
     module = importlib.import_module(_RUNTIMES[runtime])
@@ -204,7 +189,6 @@ def run_experiment(
       resume=resume,
       devices=devices,
       settings=settings,
-      watch=watch,
     )
     return result
   if settings is not None:
@@ -224,9 +208,28 @@ def run_experiment(
     make_run = _prepare_run(runtime, parts, devices)
   print(prepare.describe_inputs(parts), flush=True)
   directory = directory or open_run_directory(experiment, run_dir, resume)
-  if watch:
-    live_page.start(directory)
   return execute(make_run, parts, directory, resume, period, num_eval_episodes)
+
+
+def _check_runtime(
+  runtime: str, experiment: experiment_lib.ExperimentConfig
+) -> None:
+  """Raises a ValueError if there is no such runtime, or not for this."""
+  if runtime not in RUNTIMES:
+    raise ValueError(
+      f'runtime ({runtime!r}) must be one of {RUNTIMES}; choose one.'
+    )
+  if (runtime, experiment.replay) in _NO_REPLAYS:
+    raise ValueError(
+      f'replay ({experiment.replay!r}) must be None with runtime={runtime!r},'
+      " which has its own replay; leave it out, or choose runtime='local'."
+    )
+  if runtime == 'device' and experiment.stepping.processes:
+    raise ValueError(
+      f'stepping.processes ({experiment.stepping.processes}) must be 0 for'
+      " runtime='device', which compiles environments with the agent;"
+      " leave it out, or choose runtime='local'."
+    )
 
 
 def _choose(
@@ -246,9 +249,9 @@ def _choose(
   reason = ''
   if parts.game is None or parts.evaluation_game is None:
     reason = 'the environment is in Python'
-  if not reason and experiment.replay:
+  elif experiment.replay:
     reason = 'replay is set'
-  if not reason and experiment.stepping.processes:
+  elif experiment.stepping.processes:
     reason = 'stepping.processes is set'
   if directory is not None and not reason:
     saved = checkpoints.newest_metadata(directory / 'checkpoints')
@@ -295,6 +298,8 @@ def execute(
   """
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
+    if parts.experiment.watch:
+      live_page.start(directory)
     records = run_records.RunRecords(parts, directory, stack)
     game_files.write(directory, parts.spec)
 

@@ -180,7 +180,7 @@ def test_an_interrupted_run_saves_and_can_go_on(
       return _InterruptingLogger(signum)
     return loggers.JSONLLogger(tmp_path / f'{label}.jsonl')
 
-  config = make_experiment(max_num_actor_steps=1000, logger_factory=make_logger)
+  config = make_experiment(max_num_actor_steps=1000, loggers=make_logger)
   with pytest.raises(KeyboardInterrupt):
     run(config)
   assert '--resume --run_dir=' in capsys.readouterr().out

@@ -88,7 +88,7 @@ def records(tmp_path):
         agent=types.SimpleNamespace(
           sequence_length=20, core=core, num_layers=1, window=20
         ),
-        logger_factory=lambda *args: None,
+        loggers=lambda *args: None,
         checkpointing=None,
       ),
       seating=seats,

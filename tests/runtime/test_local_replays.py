@@ -221,7 +221,7 @@ def test_other_runtimes_have_a_replay_of_their_own(tmp_path, runtime, replay):
 
 
 def test_an_unknown_replay_is_told():
-  with pytest.raises(ValueError, match=r"replay \('redis'\) must be 'reverb'"):
+  with pytest.raises(ValueError, match=r"replay \('redis'\) must be one of"):
     run_helpers.make_experiment(
       impala.IMPALAConfig(), _make_matching, replay='redis'
     )

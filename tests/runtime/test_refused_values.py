@@ -66,8 +66,8 @@ def test_a_network_that_does_not_fit_is_refused(tmp_path, runtime, size):
     ('eval_every', '5 hours', r"eval_every \('5 hours'\) must be"),
     ('num_eval_episodes', 0, r'num_eval_episodes \(0\) must be at least 1'),
     ('num_eval_episodes', -2, r'num_eval_episodes \(-2\) must be at least 1'),
-    ('seed', -1, r'seed \(-1\) must be from 0 to 4294967295'),
-    ('seed', 2**32, r'seed \(4294967296\) must be from 0'),
+    ('seed', -1, r'seed \(-1\) must be at least 0 and at most 4294967295'),
+    ('seed', 2**32, r'seed \(4294967296\) must be at least 0'),
     (
       'num_environments',
       4 * 10**9,

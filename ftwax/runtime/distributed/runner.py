@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from ftwax.runtime import evaluation, live_page, prepare, run_records, runs
+from ftwax.runtime import evaluation, prepare, run_records, runs
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import actor, learner
 from ftwax.runtime.distributed import coordinator as coordinator_lib
@@ -30,7 +30,6 @@ def run_experiment(
   resume: bool = False,
   devices: Sequence[jax.Device] | None = None,
   settings: settings_lib.Settings | None = None,
-  watch: bool = False,
 ) -> runs.RunResult:
   """Trains in separate processes; see `runs.run_experiment`.
 
@@ -44,7 +43,6 @@ def run_experiment(
     devices: must be None, since the devices belong to the learner's process;
       see `settings.num_devices`.
     settings: numbers of nodes, and limits.
-    watch: whether to serve a page that follows the training.
 
   Returns:
     The result of the run.
@@ -67,8 +65,6 @@ def run_experiment(
   parts = prepare.prepare(experiment)
   check(parts, settings)
   directory = runs.open_run_directory(experiment, run_dir, resume)
-  if watch:  # Here, since no browser reaches the namespace of nodes.
-    live_page.start(directory)
   if sys.version_info[:2] == LAUNCHPAD_PYTHON:
     # Not imported by name: that room is above this one, and for Python 3.10.
     program = importlib.import_module('ftwax.acme.program')
@@ -159,7 +155,7 @@ def make_nodes(
       evaluation; None for no evaluator.
   """
   # The coordinator alone writes logs.
-  experiment = experiment.replace(logger_factory=None, trackers=())
+  experiment = experiment.replace(loggers=())
   num_learners = settings.num_learners
   nodes: dict[str, Callable[[], Any]] = {}
   for index in range(num_learners):
