@@ -1,5 +1,6 @@
 """Configs of experiments: names, agents and environments."""
 
+import dataclasses
 import re
 
 import gymnasium
@@ -217,3 +218,11 @@ def test_a_run_says_what_entries_are_taken_for():
   own = _SMALL.replace(torso=torsos.Torso(encodings={'': 'embedding'}))
   line = prepare.describe_inputs(prepare.prepare(experiment.replace(agent=own)))
   assert 'a learned vector for each of 256 values' in line
+
+
+@pytest.mark.parametrize(
+  ('config', 'most'),
+  [(ftwax.ExperimentConfig, 20), (ftwax.PopulationConfig, 15)],
+)
+def test_configs_are_short(config, most):
+  assert len(dataclasses.fields(config)) <= most
