@@ -5,17 +5,26 @@ import re
 
 import documented_code
 import held_memory
+import jax
+import jax.numpy as jnp
 import jupytext
+import numpy as np
 import pytest
+
+from ftwax.population import evolution, population_config
+from ftwax.population import state as state_lib
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
 
 ROOT = pathlib.Path(__file__).parents[2]
+DOCS = ROOT / 'docs'
 PAGES = [
   path
   for folder in ('how_to', 'tutorials')
-  for path in sorted((ROOT / 'docs' / folder).glob('*.md'))
+  for path in sorted((DOCS / folder).glob('*.md'))
   if '```python' in path.read_text('utf-8')
+] + [
+  DOCS / f'{name}.md' for name in ('cli', 'coming_from', 'evolution', 'index')
 ]
 
 # Those that take long even shortened.
@@ -49,6 +58,21 @@ _SHORTER = (
   (r"jax\.config\.update\('jax_num_cpu_devices'.*\n", ''),
 )
 
+
+def _has_exploiters(names):
+  """Returns whether they meet main agents and these agents' past alone."""
+  config = population_config.PopulationConfig(4, exploits=False, num_past=4)
+  members = evolution.members_of_traits(
+    evolution.Traits((), jnp.ones((4, 1), jnp.float32))
+  )
+  state = state_lib.from_members(members, jax.random.PRNGKey(0), config)
+  meetings = names['league'](state, config)
+  is_met = np.asarray(meetings.past) > 0
+  return meetings.members[2, 3] < -1e5 and is_met[2:].tolist() == (
+    [[True, True, False, False]] * 2
+  )
+
+
 # What is to hold of the names of a page, where running is not enough.
 _HOLDS = {
   'use_only_the_learner': lambda names: (
@@ -59,6 +83,7 @@ _HOLDS = {
   'deploy': lambda names: (
     names['action'].shape == () and names['actions'].shape == (4,)
   ),
+  'evolution': _has_exploiters,
   'export_parameters': lambda names: len(names['arrays']) > 10,
   'log_to_your_own_place': lambda names: (
     {label for label, _ in names['rows']} >= {'train', 'evaluation'}
