@@ -192,7 +192,7 @@ def rollout(
 
   # The state before the first timestep, from which the learner unrolls.
   recurrent_state, anchor = state.actor.recurrent_state, state.anchor
-  state, ((timesteps, choices), statistics) = jax.lax.scan(
+  state, ((timesteps, choices), statistics) = trees.scan(
     act, state, length=num_steps
   )
   # The last timestep's action is chosen in the next rollout, its value here.
