@@ -1,8 +1,5 @@
 """Small operations on pytrees."""
 
-import itertools
-import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -83,62 +80,3 @@ def zeros_like_spec(
   return jax.tree.map(
     lambda leaf: np.zeros((*prefix, *leaf.shape), leaf.dtype), spec
   )
-
-
-def scan(
-  step: Callable[[Any, Any], tuple[Any, Any]],
-  carry: Any,
-  xs: Any = None,
-  **options: Any,
-) -> tuple[Any, Any]:
-  """Does what `jax.lax.scan` does, but stacks as few arrays as possible.
-
-  On an accelerator each array that a step stacks is a launch of a kernel, which
-  takes longer than what it copies; see `pack`.
-  """
-  unpack: Any = None
-
-  def packed_step(carry: Any, x: Any) -> tuple[Any, Any]:
-    nonlocal unpack  # The same at each step, and only known when traced.
-    carry, outputs = step(carry, x)
-    packed, unpack = pack(outputs)
-    return carry, packed
-
-  carry, packed = jax.lax.scan(packed_step, carry, xs, **options)
-  return carry, jax.vmap(unpack)(packed)
-
-
-def pack(tree: Any) -> tuple[dict[str, types.Array], Callable[[Any], Any]]:
-  """Joins leaves to one vector of all 4-byte numbers and one a dtype of others.
-
-  Returns:
-    The vectors, and the function from them to the tree, equal to the bit.
-  """
-  leaves, structure = jax.tree.flatten(tree)
-  groups: dict[str, list[int]] = {}
-  for index, leaf in enumerate(leaves):
-    is_word = leaf.dtype.itemsize == 4 or leaf.dtype == bool
-    groups.setdefault('uint32' if is_word else str(leaf.dtype), []).append(index)
-  kinds = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-  packed = {
-    dtype: jnp.concatenate([_to(dtype, leaves[i]).ravel() for i in members])
-    for dtype, members in groups.items()
-  }
-
-  def unpack(packed: dict[str, types.Array]) -> Any:
-    parts: dict[int, Any] = {}
-    for dtype, members in groups.items():
-      sizes = [math.prod(kinds[i].shape) for i in members]
-      rows = jnp.split(packed[dtype], list(itertools.accumulate(sizes))[:-1])
-      for i, row in zip(members, rows, strict=True):
-        parts[i] = _to(kinds[i].dtype, row.reshape(kinds[i].shape))
-    return jax.tree.unflatten(structure, [parts[i] for i in range(len(kinds))])
-
-  return packed, unpack
-
-
-def _to(dtype: Any, leaf: Any) -> Any:
-  """Reads bits as another dtype; booleans are converted."""
-  if bool in (leaf.dtype, dtype):
-    return leaf.astype(dtype)
-  return jax.lax.bitcast_convert_type(leaf, dtype)

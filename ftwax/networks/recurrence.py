@@ -102,9 +102,9 @@ def unroll_step(
       output, carry = step(step_input, reset_state(step_start, carry))
     return carry, output
 
-  # Modules create their parameters in Haiku's loop.
-  scan = hk.scan if hk.running_init() else unrolling.scan
-  state, outputs = scan(scan_step, state, (start, inputs, noise.seeds()))
+  state, outputs = unrolling.scan(
+    scan_step, state, (start, inputs, noise.seeds())
+  )
   return outputs, state
 
 

@@ -17,10 +17,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import trees, types
+from ftwax import scans, types
 
 
 def scan(
@@ -36,6 +37,10 @@ def scan(
   Returns:
     The last carry, and the `y` of all steps, leaves [T, B, ...].
   """
+  # Modules create their parameters in Haiku's loop.
+  if hk.running_init() or not scans.counts_launches():
+    end, ys = hk.scan(step, carry, xs)
+    return end, ys
   # Arrays that `step` closes over become arguments, which have gradients.
   closed, shapes = jax.make_jaxpr(step, return_shape=True)(
     carry, _shapes_of_one(xs)
@@ -52,15 +57,24 @@ def scan(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _scan(step: Any, consts: Any, carry: Any, xs: Any) -> tuple[Any, Any]:
-  return trees.scan(functools.partial(step, consts), carry, xs)
+  return scans.scan(functools.partial(step, consts), carry, xs)
 
 
 def _forward(step: Any, consts: Any, carry: Any, xs: Any) -> Any:
-  def keep_state(carry: Any, x: Any) -> tuple[Any, Any]:
-    after, y = step(consts, carry, x)
-    return after, (carry, y)
+  example = jax.eval_shape(step, consts, carry, _shapes_of_one(xs))[1]
+  outputs = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example)
+  packed, unpack = scans.pack((carry, outputs))
 
-  end, (carries, ys) = trees.scan(keep_state, carry, xs)
+  def packed_step(packed: Any, x: Any) -> tuple[Any, Any]:
+    packed, _ = scans.pack(step(consts, unpack(packed)[0], x))
+    return packed, packed
+
+  _, rows = jax.lax.scan(packed_step, packed, xs)
+  after, ys = jax.vmap(unpack)(rows)
+  carries = jax.tree.map(
+    lambda first, leaf: jnp.concatenate([first[None], leaf[:-1]]), carry, after
+  )
+  end = jax.tree.map(lambda leaf: leaf[-1], after)
   return (end, ys), (consts, carries, xs)
 
 
@@ -79,7 +93,7 @@ def _backward(step: Any, residuals: Any, cotangents: Any) -> Any:
     rows, y = inputs
     return pull(rows, [*cotangent, *y]), cotangent
 
-  begin, after = trees.scan(back, end, (leaves, ys), reverse=True)
+  begin, after = scans.scan(back, end, (leaves, ys), reverse=True)
 
   def all_outputs(consts_: Any, xs_: Any) -> list[types.Array]:
     given = _with_floats(consts, consts_), carries, _with_floats(xs, xs_)

@@ -17,7 +17,8 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import scans, types
+from ftwax.networks import unrolling
 from ftwax.networks.dnc import interfaces, open_links
 
 _Inputs = TypeVar('_Inputs')
@@ -55,12 +56,16 @@ def unroll_step(
   def unroll_segment(
     state: _State, segment: tuple[_Inputs, types.Array]
   ) -> tuple[_State, _Output]:
-    state, outputs = hk.scan(scan_step, state, segment)
-    return state, outputs
+    return unrolling.scan(scan_step, state, segment)
 
   num_steps = start.shape[0]
   length = segment_length(num_steps)
-  if config.linkage == 'plain' or hk.running_init() or length < 2:
+  if (
+    config.linkage == 'plain'
+    or hk.running_init()
+    or length < 2
+    or scans.counts_launches()
+  ):
     state, outputs = unroll_segment(state, (inputs, start))
     return outputs, state
   return _unroll_segments(
