@@ -44,7 +44,28 @@ def scan(
     return pack(carry)[0], stacked
 
   carried, stacked = jax.lax.scan(packed_step, carried, xs, **options)
-  return unpack(carried), jax.vmap(unpack_output)(stacked)
+  return unpack(carried), unpack_output(stacked)
+
+
+def cond(
+  predicate: types.Array,
+  on_true: Callable[[], Any],
+  on_false: Callable[[], Any],
+) -> Any:
+  """Does what `jax.lax.cond` does, packed where that is faster."""
+  if not counts_launches():
+    return jax.lax.cond(predicate, on_true, on_false)
+  unpack: Any = None
+
+  def packed(branch: Callable[[], Any]) -> Any:
+    nonlocal unpack  # The same for both branches.
+    result, unpack = pack(branch())
+    return result
+
+  result = jax.lax.cond(
+    predicate, lambda: packed(on_true), lambda: packed(on_false)
+  )
+  return unpack(result)
 
 
 def pack(tree: Any) -> tuple[dict[str, types.Array], Callable[[Any], Any]]:
@@ -53,14 +74,15 @@ def pack(tree: Any) -> tuple[dict[str, types.Array], Callable[[Any], Any]]:
   It has no gradient, since numbers are joined as bits.
 
   Returns:
-    The vectors by dtype, and the function from them to the tree.
+    The vectors by dtype; and the function from them to the tree, which also
+    takes many of them, [..., n].
   """
   leaves, structure = jax.tree.flatten(tree)
   shapes = [jnp.shape(leaf) for leaf in leaves]
   dtypes = [jnp.result_type(leaf) for leaf in leaves]
   groups: dict[str, list[int]] = {}
   for index, dtype in enumerate(dtypes):
-    is_word = dtype.itemsize == 4 or dtype == bool
+    is_word = dtype.itemsize == 4 or dtype.kind == 'b'
     groups.setdefault('uint32' if is_word else dtype.name, []).append(index)
   packed = {
     name: jnp.concatenate([_as(name, leaves[i]).ravel() for i in members])
@@ -71,9 +93,10 @@ def pack(tree: Any) -> tuple[dict[str, types.Array], Callable[[Any], Any]]:
     parts: dict[int, types.Array] = {}
     for name, members in groups.items():
       sizes = [math.prod(shapes[i]) for i in members]
-      rows = jnp.split(packed[name], list(itertools.accumulate(sizes))[:-1])
+      ends = list(itertools.accumulate(sizes))[:-1]
+      rows = jnp.split(packed[name], ends, axis=-1)
       for i, row in zip(members, rows, strict=True):
-        parts[i] = _as(dtypes[i], row).reshape(shapes[i])
+        parts[i] = _as(dtypes[i], row).reshape(*row.shape[:-1], *shapes[i])
     return jax.tree.unflatten(structure, [parts[i] for i in range(len(leaves))])
 
   return packed, unpack

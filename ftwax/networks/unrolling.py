@@ -62,7 +62,9 @@ def _scan(step: Any, consts: Any, carry: Any, xs: Any) -> tuple[Any, Any]:
 
 def _forward(step: Any, consts: Any, carry: Any, xs: Any) -> Any:
   example = jax.eval_shape(step, consts, carry, _shapes_of_one(xs))[1]
-  outputs = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example)
+  outputs = jax.tree.map(
+    lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example
+  )
   packed, unpack = scans.pack((carry, outputs))
 
   def packed_step(packed: Any, x: Any) -> tuple[Any, Any]:
@@ -70,7 +72,7 @@ def _forward(step: Any, consts: Any, carry: Any, xs: Any) -> Any:
     return packed, packed
 
   _, rows = jax.lax.scan(packed_step, packed, xs)
-  after, ys = jax.vmap(unpack)(rows)
+  after, ys = unpack(rows)
   carries = jax.tree.map(
     lambda first, leaf: jnp.concatenate([first[None], leaf[:-1]]), carry, after
   )
@@ -85,9 +87,7 @@ def _backward(step: Any, residuals: Any, cotangents: Any) -> Any:
   def outputs(consts: Any, carry: Any, x: Any) -> list[types.Array]:
     return _floats(step(consts, carry, x))
 
-  pull, leaves = _linearize_all(
-    functools.partial(outputs, consts), carries, xs
-  )
+  pull, leaves = _linearize_all(functools.partial(outputs, consts), carries, xs)
 
   def back(cotangent: Any, inputs: tuple[Any, Any]) -> tuple[Any, Any]:
     rows, y = inputs
@@ -151,9 +151,7 @@ def _linearize_all(
     ]
     return jax.tree.unflatten(structure, step_leaves)(cotangents)[0]
 
-  return pull, [
-    leaf for leaf, each in zip(leaves, varies, strict=True) if each
-  ]
+  return pull, [leaf for leaf, each in zip(leaves, varies, strict=True) if each]
 
 
 def _find_varying(jaxpr: Any) -> list[bool]:

@@ -21,6 +21,10 @@ from ftwax import scans, types
 from ftwax.networks import unrolling
 from ftwax.networks.dnc import interfaces, open_links
 
+# Slots up to which an accelerator stores all links and memories: it takes a
+# third of the kernels of segments. Those of 64 slots are 20 kB a step and row.
+_MAX_SLOTS = 64
+
 _Inputs = TypeVar('_Inputs')
 _Output = TypeVar('_Output')
 _State = TypeVar('_State')
@@ -64,7 +68,7 @@ def unroll_step(
     config.linkage == 'plain'
     or hk.running_init()
     or length < 2
-    or scans.counts_launches()
+    or (scans.counts_launches() and config.num_slots <= _MAX_SLOTS)
   ):
     state, outputs = unroll_segment(state, (inputs, start))
     return outputs, state
