@@ -17,13 +17,9 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import scans, types
+from ftwax import types
 from ftwax.networks import unrolling
 from ftwax.networks.dnc import interfaces, open_links
-
-# Slots up to which an accelerator stores all links and memories: it takes a
-# third of the kernels of segments. Those of 64 slots are 20 kB a step and row.
-_MAX_SLOTS = 64
 
 _Inputs = TypeVar('_Inputs')
 _Output = TypeVar('_Output')
@@ -60,16 +56,15 @@ def unroll_step(
   def unroll_segment(
     state: _State, segment: tuple[_Inputs, types.Array]
   ) -> tuple[_State, _Output]:
-    return unrolling.scan(scan_step, state, segment)
+    state, outputs = hk.scan(scan_step, state, segment)
+    return state, outputs
 
   num_steps = start.shape[0]
   length = segment_length(num_steps)
-  if (
-    config.linkage == 'plain'
-    or hk.running_init()
-    or length < 2
-    or (scans.counts_launches() and config.num_slots <= _MAX_SLOTS)
-  ):
+  if config.is_stored:
+    state, outputs = unrolling.scan(scan_step, state, (inputs, start))
+    return outputs, state
+  if config.linkage == 'plain' or hk.running_init() or length < 2:
     state, outputs = unroll_segment(state, (inputs, start))
     return outputs, state
   return _unroll_segments(
