@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from dm_env import specs
 
-from ftwax import trees, types
+from ftwax import scans, trees, types
 from ftwax.environments import absences, game_pages, games
 
 # A pytree of arrays that only the environment reads.
@@ -221,7 +221,7 @@ def vectorize(
       # on when others end.
       return trees.where_rows(vector_state.is_last, started, stepped)
 
-    return jax.lax.cond(
+    return scans.cond(
       jnp.any(vector_state.is_last), with_new_episodes, lambda: stepped
     )
 

@@ -7,9 +7,9 @@ the behaviour policy by clipping the probability ratio (equation 7):
 
 The old policy is the behaviour policy: its logits are stored with the actions,
 so that the ratio is one at the first step if the actor does not lag.
-Advantages, value targets and old values are computed once for the whole batch
-by `make_targets`, with the parameters before the first step. Every step reads
-them from `Transitions.targets`.
+Advantages, value targets, old values and old log-probabilities are computed
+once for the whole batch by `make_targets`, with the parameters before the first
+step. Every step reads them from `Transitions.targets`.
 
 The clipped loss does not use rlax's, which returns a mean over steps. Computed
 step by step, value and gradient of rlax's take 1.0 times as long as these
@@ -34,11 +34,13 @@ class PPOTargets(NamedTuple):
       taken.
     returns: targets of the value.
     v_tm1: values before the first step, which value clipping refers to.
+    log_prob_tm1: log-probabilities of the actions under the old policy.
   """
 
   advantages: types.Array
   returns: types.Array
   v_tm1: types.Array
+  log_prob_tm1: types.Array
 
 
 def make_targets(
@@ -96,10 +98,7 @@ def ppo_loss(
   # and a product with zero would then be NaN.
   log_ratio = jnp.where(
     mask,
-    policy_loss.log_prob_tm1(transitions)
-    - distributions.log_prob(
-      transitions.behaviour_logits_tm1, transitions.a_tm1
-    ),
+    policy_loss.log_prob_tm1(transitions) - targets.log_prob_tm1,
     0.0,
   )
   entropy = distributions.entropy(transitions.logits_tm1)  # [T]
@@ -133,7 +132,10 @@ def _stream_targets(
     transitions, hyperparameters
   )
   v_tm1 = jax.lax.stop_gradient(transitions.v_tm1)
-  return PPOTargets(advantages, advantages + v_tm1, v_tm1)
+  log_prob_tm1 = distributions.log_prob(
+    transitions.behaviour_logits_tm1, transitions.a_tm1
+  )
+  return PPOTargets(advantages, advantages + v_tm1, v_tm1, log_prob_tm1)
 
 
 def _value_loss(

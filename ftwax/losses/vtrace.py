@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import distributions, registry, types
-from ftwax.losses import policy_loss, rlax_functions
+from ftwax.losses import policy_loss
+from ftwax.losses import returns as returns_lib
 
 
 class VTraceReturns(NamedTuple):
@@ -61,15 +62,13 @@ def vtrace(
     Errors and advantages.
   """
   v_tm1, v_t, rho_tm1 = jax.lax.stop_gradient((v_tm1, v_t, rho_tm1))
-  errors = rlax_functions.load().vtrace(
-    v_tm1,
-    v_t,
-    r_t,
-    discount_t,
-    rho_tm1,
-    lambda_,
-    clip_rho_threshold,
-    stop_target_gradients=False,
+  delta_tm1 = jnp.minimum(clip_rho_threshold, rho_tm1) * (
+    r_t + discount_t * v_t - v_tm1
+  )
+  errors = returns_lib.accumulate(
+    lambda error_t, step: step[0] + step[1] * step[2] * error_t,
+    jnp.zeros(()),
+    (delta_tm1, discount_t, jnp.minimum(1.0, rho_tm1) * lambda_),
   )
   # The value after a step is not the next step's v_tm1, which padding lacks.
   errors_t = jnp.concatenate([errors[1:], jnp.zeros_like(errors[:1])])  # [T]

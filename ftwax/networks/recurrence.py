@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import trees, types
-from ftwax.networks import noise
+from ftwax.networks import noise, unrolling
 
 _Inputs = TypeVar('_Inputs')
 _Output = TypeVar('_Output')
@@ -102,7 +102,9 @@ def unroll_step(
       output, carry = step(step_input, reset_state(step_start, carry))
     return carry, output
 
-  state, outputs = hk.scan(scan_step, state, (start, inputs, noise.seeds()))
+  state, outputs = unrolling.scan(
+    scan_step, state, (start, inputs, noise.seeds())
+  )
   return outputs, state
 
 

@@ -9,6 +9,7 @@ import loss_streams
 import numpy as np
 import pytest
 
+from ftwax import distributions
 from ftwax.agents import a2c, a3c
 from ftwax.losses import (
   advantage_actor_critic,
@@ -89,6 +90,12 @@ def test_a3c_corrects_nothing_but_lag():
   )
 
 
+def _old_log_prob(transitions):
+  return distributions.log_prob(
+    transitions.behaviour_logits_tm1, transitions.a_tm1
+  )
+
+
 @pytest.mark.parametrize('value_clip', [np.inf, 0.1])
 def test_ppo_equals_the_oracle(value_clip):
   hyperparameters = _Hyperparameters(value_clip=value_clip)
@@ -103,6 +110,7 @@ def test_ppo_equals_the_oracle(value_clip):
         jnp.float32(advantages),
         jnp.float32(advantages + before.v_tm1),
         before.v_tm1,
+        _old_log_prob(before),
       ),
     )
     found = loss(after, hyperparameters)
@@ -167,7 +175,8 @@ def test_gradients_equal_finite_differences():
   transitions = loss_streams.random_transitions(2, T)
   hyperparameters = _Hyperparameters()
   targets = clipped_surrogate.PPOTargets(
-    *(jnp.float32(x) for x in (*[_parts(transitions, 0.9)[0]] * 2, np.ones(T)))
+    *(jnp.float32(x) for x in (*[_parts(transitions, 0.9)[0]] * 2, np.ones(T))),
+    _old_log_prob(transitions),
   )
 
   def loss(logits):

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from ftwax import internal_rewards as internal_rewards_lib
-from ftwax import trees, types
+from ftwax import scans, trees, types
 from ftwax.agents.actor_critic import (
   auxiliary,
   batches,
@@ -245,7 +245,7 @@ def _several_steps(
     jax.random.split(order_key, config.num_epochs), num_sequences
   )
   num_steps = config.steps_per_update
-  learned, (metrics, finite) = jax.lax.scan(
+  learned, (metrics, finite) = scans.scan(
     step,
     learned,
     # Minibatches are the rows of [num_steps, B / num_minibatches].

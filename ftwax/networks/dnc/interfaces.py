@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ftwax import parts, registry, types
+from ftwax import parts, registry, scans, types
 
 LINKAGES = ('exact', 'sparse', 'none', 'plain')
 
@@ -74,6 +74,15 @@ class Memory(parts.Part):
   def num_read_modes(self) -> int:
     """Number of read modes: content, plus two directions per write head."""
     return 1 + 2 * self.num_writes if self.has_links else 1
+
+  @property
+  def is_stored(self) -> bool:
+    """Whether an unroll stores links and memories of all steps.
+
+    On an accelerator, recomputing small ones takes longer, in three times the
+    kernels. Those of 64 slots take 20 kB a step and row.
+    """
+    return scans.counts_launches() and self.num_slots <= 64
 
 
 class Interface(NamedTuple):

@@ -151,6 +151,9 @@ class MemoryAccess(hk.Module):
     name: str | None = None,
   ):
     super().__init__(name)
+    if config.linkage == 'exact' and config.is_stored:
+      # The exact link, with the gradient of all steps at once.
+      config = config.replace(linkage='plain')
     self._config = config
     self._has_reads_ahead = accesses_per_step > 1
     self._interface = deferred.Linear(

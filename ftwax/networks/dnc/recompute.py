@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
+from ftwax.networks import unrolling
 from ftwax.networks.dnc import interfaces, open_links
 
 _Inputs = TypeVar('_Inputs')
@@ -60,6 +61,9 @@ def unroll_step(
 
   num_steps = start.shape[0]
   length = segment_length(num_steps)
+  if config.is_stored:
+    state, outputs = unrolling.scan(scan_step, state, (inputs, start))
+    return outputs, state
   if config.linkage == 'plain' or hk.running_init() or length < 2:
     state, outputs = unroll_segment(state, (inputs, start))
     return outputs, state

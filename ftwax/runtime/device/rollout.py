@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import trees, types
+from ftwax import scans, trees, types
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import validation
 from ftwax.replay import trajectories
@@ -192,7 +192,7 @@ def rollout(
 
   # The state before the first timestep, from which the learner unrolls.
   recurrent_state, anchor = state.actor.recurrent_state, state.anchor
-  state, ((timesteps, choices), statistics) = jax.lax.scan(
+  state, ((timesteps, choices), statistics) = scans.scan(
     act, state, length=num_steps
   )
   # The last timestep's action is chosen in the next rollout, its value here.

@@ -1,0 +1,71 @@
+"""The unroll of accelerators against that of CPUs, with all gradients."""
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import test_every_core as every_core
+
+from ftwax import scans
+
+CORES = (
+  'lstm', 'gru', 'layer_norm', 'stacked_lstm',
+  'rl2', 'dnc', 'rpth', 'rpth_dnc', 'rpth_dnc of gru',
+)  # fmt: skip
+
+
+def _value_and_gradients(make_core):
+  """Of a sum that depends on all features, latents and the last state."""
+
+  def unroll(inputs, start, state):
+    return make_core().unroll(
+      inputs, start, state, every_core.Hyperparameters()
+    )
+
+  transformed = hk.without_apply_rng(hk.transform(unroll))
+  inputs = every_core.make_inputs(0)
+  start = jnp.zeros(inputs.shape[:2], bool).at[0, 0].set(True).at[3].set(True)
+  zero = hk.transform(lambda: make_core().initial_state(every_core.B))
+  state = zero.apply({}, None)
+  params = transformed.init(jax.random.PRNGKey(0), inputs, start, state)
+
+  # What a memory holds obeys rules that not all numbers do.
+  _, state = jax.jit(transformed.apply)(
+    params, every_core.make_inputs(1), jnp.zeros_like(start), state
+  )
+
+  def total(params, inputs, state):
+    output, after = transformed.apply(params, inputs, start, state)
+    leaves = jax.tree.leaves((output, after))
+    floats = [leaf for leaf in leaves if leaf.dtype == jnp.float32]
+    return sum(
+      jnp.sum(jnp.sin((index + 1) * leaf)) for index, leaf in enumerate(floats)
+    ), (output, after)
+
+  found = jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True))(
+    params, inputs, state
+  )
+  return [
+    np.asarray(leaf)
+    for leaf in jax.tree.leaves(found)
+    if leaf.dtype == jnp.float32
+  ]
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param(
+      name, marks=[pytest.mark.slow] if name in every_core.LONG else []
+    )
+    for name in CORES
+  ],
+)
+def test_values_and_gradients_are_those_of_autodiff(name, monkeypatch):
+  expected = _value_and_gradients(every_core.CORES[name])
+  monkeypatch.setattr(scans, 'counts_launches', lambda: True)
+  found = _value_and_gradients(every_core.CORES[name])
+  for one, other in zip(found, expected, strict=True):
+    scale = max(1.0, np.max(np.abs(other), initial=0.0))
+    np.testing.assert_allclose(one / scale, other / scale, atol=1e-6)

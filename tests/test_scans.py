@@ -1,0 +1,79 @@
+"""Packed scans and conditions against those of JAX, to the bit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax import scans
+
+
+@pytest.fixture(autouse=True)
+def _packs(monkeypatch):
+  monkeypatch.setattr(scans, 'counts_launches', lambda: True)
+
+
+# NaN with a payload, which arithmetic would not keep.
+_NAN = np.array([0x7FC12345], np.uint32).view(np.float32)[0]
+
+TREE = {
+  'floats': jnp.array([[_NAN, -0.0, 1e-42], [jnp.inf, 0.1, -3.0]]),
+  'whole': (jnp.int32(-5), jnp.zeros((0, 3)), jnp.uint32(2**32 - 1)),
+  'is_on': jnp.array([True, False]),
+  'pixels': jnp.arange(6, dtype=jnp.uint8).reshape(2, 3),
+  'nothing': (),
+}
+
+
+def _assert_same_bits(found, expected):
+  assert jax.tree.structure(found) == jax.tree.structure(expected)
+  for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+    assert one.dtype == other.dtype and one.shape == other.shape
+    assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def test_trees_are_packed_to_the_bit():
+  packed, unpack = jax.jit(lambda: scans.pack(TREE)[0])(), scans.pack(TREE)[1]
+  assert {name: leaf.shape for name, leaf in packed.items()} == {
+    'uint32': (10,),
+    'uint8': (6,),
+  }
+  _assert_same_bits(unpack(packed), TREE)
+
+
+def _step(carry, x):
+  carry = {
+    **carry,
+    'whole': (carry['whole'][0] + x, *carry['whole'][1:]),
+    'pixels': carry['pixels'][::-1],
+  }
+  return carry, (carry['floats'] * x, carry['is_on'], ())
+
+
+@pytest.mark.parametrize('reverse', [False, True])
+def test_scans_are_those_of_jax(reverse):
+  xs = jnp.arange(5, dtype=jnp.int32)
+
+  def with_(scan):
+    return jax.jit(lambda: scan(_step, TREE, xs, reverse=reverse))()
+
+  _assert_same_bits(with_(scans.scan), with_(jax.lax.scan))
+  jaxpr = jax.make_jaxpr(lambda: scans.scan(_step, TREE, xs))()
+  (equation,) = (e for e in jaxpr.eqns if e.primitive.name == 'scan')
+  assert equation.params['num_carry'] == 2  # Words, and pixels.
+  assert len(equation.outvars) == 3  # Those, and one vector that is stacked.
+
+
+def test_a_scan_may_stack_nothing():
+  end, nothing = scans.scan(lambda carry, _: (carry + 1, ()), 0, length=3)
+  assert (end, nothing) == (3, ())
+
+
+@pytest.mark.parametrize('predicate', [True, False])
+def test_conditions_are_those_of_jax(predicate):
+  def with_(cond):
+    return jax.jit(
+      lambda p: cond(p, lambda: TREE, lambda: jax.tree.map(jnp.flip, TREE))
+    )(predicate)
+
+  _assert_same_bits(with_(scans.cond), with_(jax.lax.cond))
