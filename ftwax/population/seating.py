@@ -357,9 +357,7 @@ def _draw_seats(
     game_key, is_open = inputs
     keys = jax.random.split(game_key, num_players + 1)
     # Seats in random order, those of members first.
-    order = jnp.argsort(
-      jax.random.permutation(keys[-1], jnp.arange(num_players))
-    )
+    order = jnp.argsort(jax.random.uniform(keys[-1], (num_players,)))
     order = order[jnp.argsort(~is_open[order], stable=True)]
     kind = jnp.asarray(kinds)[order]
     nobody = jnp.zeros((num_members,), bool)
