@@ -157,6 +157,14 @@ class _Interval(_Scaled):
     """Lowest and highest value that the prior allows."""
     return self.bounds or (self.low, self.high)
 
+  @abc.abstractmethod
+  def at(self, fraction: types.Array) -> types.Array:
+    """Returns the value below which a fraction of all samples lies."""
+
+  def sample(self, key: types.Key) -> types.Array:
+    """Samples from [low, high]."""
+    return self.at(jax.random.uniform(key))
+
 
 @dataclasses.dataclass(frozen=True)
 class Uniform(_Interval):
@@ -169,9 +177,11 @@ class Uniform(_Interval):
       (low, high).
   """
 
-  def sample(self, key: types.Key) -> types.Array:
-    """Samples uniformly from [low, high]."""
-    return jax.random.uniform(key, minval=self.low, maxval=self.high)
+  def at(self, fraction: types.Array) -> types.Array:
+    """Returns the value below which a fraction of all samples lies."""
+    value = self.low + (self.high - self.low) * fraction
+    # Rounding may leave the interval.
+    return jnp.clip(value, self.low, self.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,13 +203,11 @@ class LogUniform(_Interval):
         ' is drawn; choose a small positive number or use Uniform.'
       )
 
-  def sample(self, key: types.Key) -> types.Array:
-    """Samples log-uniformly from [low, high]."""
-    log_value = jax.random.uniform(
-      key, minval=math.log(self.low), maxval=math.log(self.high)
-    )
-    # Rounding may leave the interval.
-    return jnp.clip(jnp.exp(log_value), self.low, self.high)
+  def at(self, fraction: types.Array) -> types.Array:
+    """Returns the value below which a fraction of all samples lies."""
+    low, high = math.log(self.low), math.log(self.high)
+    value = jnp.exp(low + (high - low) * fraction)
+    return jnp.clip(value, self.low, self.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,6 +237,8 @@ class UniformInteger:
 
   def sample(self, key: types.Key) -> types.Array:
     """Samples an int32 uniformly from low..high."""
+    if self.low == self.high:
+      return jnp.int32(self.low)
     return jax.random.randint(key, (), int(self.low), int(self.high) + 1)
 
   def perturb(
@@ -324,8 +334,18 @@ def sample(key: types.Key, priors: Priors) -> types.ArrayTree:
     A pytree of the same structure with scalar arrays: float32, or int32 where
     the prior is over integers.
   """
-  return jax.tree.map(
-    lambda prior, leaf_key: prior.sample(leaf_key), priors, _keys(key, priors)
+  leaves, structure = jax.tree.flatten(priors)
+  keys = jax.random.split(key, len(leaves))
+  # A single draw covers all intervals: many small ones are slow to compile.
+  fractions = jax.vmap(jax.random.uniform)(keys)
+  return jax.tree.unflatten(
+    structure,
+    [
+      prior.at(fractions[index])
+      if isinstance(prior, _Interval)
+      else prior.sample(keys[index])
+      for index, prior in enumerate(leaves)
+    ],
   )
 
 
@@ -337,21 +357,11 @@ def resample(
 ) -> _Values:
   """Resamples each value from its prior with the given probability."""
   choice_key, sample_key = jax.random.split(key)
-
-  def resample_leaf(
-    prior: Prior,
-    value: types.Array,
-    is_chosen: types.Array,
-    leaf_key: types.Key,
-  ) -> types.Array:
-    return jnp.where(is_chosen, prior.sample(leaf_key), value)
-
   return jax.tree.map(
-    resample_leaf,
-    priors,
-    hyperparameters,
+    jnp.where,
     _draw(choice_key, priors, probability),
-    _keys(sample_key, priors),
+    sample(sample_key, priors),
+    hyperparameters,
   )
 
 
@@ -417,7 +427,7 @@ def _draw(
 ) -> types.ArrayTree:
   """Samples a bool for each leaf, independently true with `probability`.
 
-  A single draw covers all leaves: many small ones are slow to compile.
+  A single draw covers all leaves; see `sample`.
   """
   leaves, structure = jax.tree.flatten(priors)
   chosen = jax.random.bernoulli(key, probability, (len(leaves),))

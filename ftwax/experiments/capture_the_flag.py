@@ -322,6 +322,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     ),
     population=_make_population(options),
     steps_per_round=_CONFIGS[options.game].num_steps,
+    evaluation_greedy=False,  # As in games that rate members.
     **options.fields(),
   )
 
@@ -374,17 +375,20 @@ def finish(
   """Plays the tournament, records games and writes the report."""
   game = make_game(options.agent, options.game)
   parts = prepare.prepare(made)
-  variables = jax.device_get(types.actor_variables(result.state))
-  opponents = evaluation.make_opponents(parts)
+  variables = types.actor_variables(result.state)
+  # As in evaluations, whose compiled functions play the tournament, too.
+  plan = evaluation.make_plan(parts, options.num_eval_episodes)
+  opponents = plan.opponents
   num_members = made.population.num_members
   with compilation.shown(f'{made.name}: compiling and playing a tournament'):
     results = matches.round_robin(
       jax.random.PRNGKey(made.seed),
       game,
-      parts.policy,
+      parts.evaluation_policy,
       variables,
       opponents,
       options.games_per_pair,
+      plan.seating,
     )
   names = [*(f'member {i}' for i in range(num_members)), *opponents]
   summary = evaluation.summarize_for_report(

@@ -99,7 +99,9 @@ class SeatedPlayers:
 
   def act(self, timestep: dm_env.TimeStep) -> Any:
     """Returns the actions on all seats, leaves [P, ...]."""
-    seen = self._router.to_opponents(timestep)
-    actions, self._states = self._act(self._game.state, seen, self._states)
+    seen = self._router.to_opponents(self._routes, timestep)
+    actions, self._states = self._act(
+      self._routes, self._game.state, seen, self._states
+    )
     actions = jax.tree.map(np.asarray, actions)
     return self._router.to_seats(self._routes, actions)

@@ -62,16 +62,13 @@ class Router:
     seating: seating_lib.Seating,
     opponents: Sequence[players_lib.Player] = (),
   ):
-    """Finds the seats of opponents, which are the same in every round."""
+    """Counts the seats of each opponent, which are the same in every round."""
     self.seating = seating
     self.opponents = tuple(opponents)
     self.num_rows = int(seating.is_member.sum())
-    flat = seating.opponents.reshape(-1)
-    self._seats = [
-      np.flatnonzero(flat == index).astype(np.int32)
-      for index in range(len(self.opponents))
+    self._counts = [
+      int((seating.opponents == index).sum()) for index in range(len(opponents))
     ]
-    self._all_seats = np.concatenate([np.zeros(0, np.int32), *self._seats])
 
   def route(self, seats: types.NumpyArray | jax.Array) -> Routes:
     """Returns the routes of players on the given seats, int32 [G, P].
@@ -109,34 +106,40 @@ class Router:
 
     return jax.tree.map(merge, *parts)
 
-  def to_opponents(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep | None:
+  def to_opponents(
+    self, routes: Routes, timestep: dm_env.TimeStep
+  ) -> dm_env.TimeStep | None:
     """Returns the rows of opponents, [O, ...], of a timestep [G * P, ...].
 
     Returns:
       The rows, opponent by opponent; None if opponents have no seats.
     """
-    if not len(self._all_seats):
+    if not any(self._counts):
       return None
-    rows: dm_env.TimeStep = jax.tree.map(
-      lambda leaf: leaf[self._all_seats], timestep
-    )
+    order = routes.order[self.num_rows :]
+    rows: dm_env.TimeStep = jax.tree.map(lambda leaf: leaf[order], timestep)
     return rows
 
   def init(self, keys: Sequence[types.Key]) -> tuple[Any, ...]:
     """Returns the initial state of each opponent, given its key."""
     return tuple(
-      player.init(key, len(seats)) if len(seats) else ()
-      for player, seats, key in zip(
-        self.opponents, self._seats, keys, strict=True
+      player.init(key, count) if count else ()
+      for player, count, key in zip(
+        self.opponents, self._counts, keys, strict=True
       )
     )
 
   def act(
-    self, games: Any, seen: dm_env.TimeStep | None, states: Sequence[Any]
+    self,
+    routes: Routes,
+    games: Any,
+    seen: dm_env.TimeStep | None,
+    states: Sequence[Any],
   ) -> tuple[list[types.ArrayTree], tuple[Any, ...]]:
     """Lets the opponents act.
 
     Args:
+      routes: where players sit.
       games: states of JAX games, leaves [G, ...]; None for Python games.
       seen: what opponents see; see `to_opponents`.
       states: state of each opponent.
@@ -145,19 +148,21 @@ class Router:
       The actions of each opponent that has seats, and the new states.
     """
     actions, after, start = [], [], 0
-    for player, seats, state in zip(
-      self.opponents, self._seats, states, strict=True
+    # Seats are numbered game by game.
+    game, seat = jnp.divmod(
+      routes.order[self.num_rows :], self.seating.num_players
+    )
+    for player, count, state in zip(
+      self.opponents, self._counts, states, strict=True
     ):
-      if len(seats):
-        rows = slice(start, start + len(seats))
-        # Seats are numbered game by game.
-        game, seat = np.divmod(seats, self.seating.num_players)
+      if count:
+        rows = slice(start, start + count)
         own = None
         if player.reads_games:
-          own = jax.tree.map(lambda leaf, game=game: leaf[game], games)
+          own = jax.tree.map(lambda leaf, game=game[rows]: leaf[game], games)
         timestep = jax.tree.map(lambda leaf, rows=rows: leaf[rows], seen)
-        action, state = player.act(own, jnp.asarray(seat), timestep, state)
+        action, state = player.act(own, seat[rows], timestep, state)
         actions.append(action)
-        start += len(seats)
+        start += count
       after.append(state)
     return actions, tuple(after)

@@ -7,7 +7,7 @@ games. Seats of opponents, which do not learn, are fixed.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -217,6 +217,49 @@ def from_seats(
   return Seating(num_members, tuple(teams), opponents.astype(np.int32))
 
 
+def fill(
+  games: types.NumpyArray, seating: Seating
+) -> Iterator[tuple[types.NumpyArray, types.NumpyArray]]:
+  """Deals games out in batches in which each player has its seats in `seating`.
+
+  Functions that were compiled for a seating can thus play any other games.
+
+  Args:
+    games: int32 [K, P], the player on each seat.
+    seating: the number of seats of each player.
+
+  Yields:
+    The indices of some games, int [B]; and the seats of a batch, int32 [G, P],
+    of which these games are the first. Whoever has seats left has the others.
+
+  Raises:
+    ValueError: if a game has more seats for a player than `seating`.
+  """
+  members = np.arange(seating.num_members)
+  taken = seating.num_members + seating.opponents[~seating.is_member]
+  every = np.concatenate([np.repeat(members, seating.seats_per_member), taken])
+  num_players = max(games.max(), every.max()) + 1
+  counts = np.stack(
+    [np.bincount(game, minlength=num_players) for game in games]
+  )
+  waiting = np.arange(len(games))
+  while waiting.size:
+    left = np.bincount(every, minlength=num_players)
+    chosen: list[int] = []
+    for game in waiting.tolist():
+      if np.all(counts[game] <= left):
+        chosen.append(game)
+        left -= counts[game]
+    if not chosen:
+      raise ValueError(
+        f'seats {games[waiting[0]].tolist()} of a game must be at most those of'
+        f' each player in a batch, {left.tolist()}; choose a larger batch.'
+      )
+    others = np.repeat(np.arange(num_players), left).reshape(-1, games.shape[1])
+    yield np.array(chosen), np.concatenate([games[chosen], others])
+    waiting = np.setdiff1d(waiting, chosen)
+
+
 def draw_seats(
   key: types.Key, log_density: types.Array, seating: Seating
 ) -> types.Array:
@@ -314,9 +357,7 @@ def _draw_seats(
     game_key, is_open = inputs
     keys = jax.random.split(game_key, num_players + 1)
     # Seats in random order, those of members first.
-    order = jnp.argsort(
-      jax.random.permutation(keys[-1], jnp.arange(num_players))
-    )
+    order = jnp.argsort(jax.random.uniform(keys[-1], (num_players,)))
     order = order[jnp.argsort(~is_open[order], stable=True)]
     kind = jnp.asarray(kinds)[order]
     nobody = jnp.zeros((num_members,), bool)

@@ -39,11 +39,14 @@ class Rounds:
     self._population_logger = records.open_logger(generations.LABEL)
     seating, config = parts.seating, parts.experiment.population
     self._rate = jax.jit(functools.partial(loop.rate, seating, config))
-    self._begin = jax.jit(
-      lambda key, population: matchmaking.begin_round(
-        key, population, seating, config
-      )
-    )
+
+    @jax.jit
+    def begin(population: state_lib.PopulationState) -> Any:
+      key, seats_key = jax.random.split(population.key)
+      population = population._replace(key=key)
+      return matchmaking.begin_round(seats_key, population, seating, config)
+
+    self._begin = begin
 
   def start_totals(self) -> loop.Totals:
     """Returns the totals at the start of a round."""
@@ -67,10 +70,7 @@ class Rounds:
     members = population.members
     if not self._num_past:
       population = only_traits(population)
-    key, seats_key = jax.random.split(population.key)
-    population, seats, past = self._begin(
-      seats_key, population._replace(key=key)
-    )
+    population, seats, past = self._begin(population)
     return population._replace(members=members), np.asarray(seats), past
 
   def rate(

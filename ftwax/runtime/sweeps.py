@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import hyperparameters, parts, types
+from ftwax import compilation, hyperparameters, parts, types
 from ftwax.records import run_directory
 from ftwax.reporting import comparison, sweep_figures
 from ftwax.runtime import experiment as experiment_lib
@@ -180,17 +180,24 @@ def _train(
   """
   init, train = train_lib.make_train(experiment)
 
-  def run_one(key: types.Key, values: Mapping[str, types.Array]) -> Any:
-    _, metrics = train(init(key, **values))
+  def begin(key: types.Key, values: Mapping[str, types.Array]) -> Any:
+    return init(key, **values)
+
+  def run(state: Any) -> Any:
+    _, metrics = train(state)
     names = ('num_steps', 'episode_return', 'num_episodes', 'is_valid')
     return {name: metrics[name] for name in names}
 
   rows = [_hyperparameters(experiment, cell) for cell in cells]
   values = {name: jnp.array([row[name] for row in rows]) for name in rows[0]}
   keys = jnp.stack([jax.random.PRNGKey(seed) for seed in seeds])
-  over_seeds = jax.vmap(run_one, in_axes=(0, None))
+  over_seeds = jax.vmap(begin, in_axes=(0, None))
   over_cells = jax.vmap(over_seeds, in_axes=(None, 0), axis_size=len(cells))
-  metrics: Any = jax.device_get(jax.jit(over_cells)(keys, values))
+  # Apart, since only training is worth optimizing.
+  states = compilation.jit_unoptimized(over_cells)(keys, values)
+  metrics: Any = jax.device_get(
+    compilation.jit(jax.vmap(jax.vmap(run)))(states)
+  )
   if not metrics['is_valid'].all():
     raise ValueError(
       'environment must give timesteps that fit its specs, and some do not;'

@@ -354,3 +354,27 @@ def test_import_loads_no_tensorboard_and_no_tensorflow():
   )
   output = subprocess.check_output([sys.executable, '-c', code], text=True)
   assert output == '[]\n'
+
+
+def test_tensorboard_does_not_import_torch(tmp_path):
+  package = tmp_path / 'path' / 'torch'
+  package.mkdir(parents=True)
+  (package / '__init__.py').write_text('raise RuntimeError("loads 560 MB")')
+  # Afterwards the user's own import finds it.
+  code = (
+    'import sys\n'
+    f'sys.path.insert(0, {str(package.parent)!r})\n'
+    'from ftwax.records import tensorboard_logger\n'
+    'logger = tensorboard_logger.TensorBoardLogger(sys.argv[1], "train")\n'
+    'logger.write({"loss": 0.5})\n'
+    'logger.close()\n'
+    'try:\n'
+    '  import torch\n'
+    'except RuntimeError as error:\n'
+    '  print(error)'
+  )
+  directory = tmp_path / 'events'
+  command = [sys.executable, '-c', code, directory]
+  assert subprocess.check_output(command, text=True) == 'loads 560 MB\n'
+  (event,) = _tensorboard_events(directory)
+  assert event.summary.value[0].tag == 'train/loss'

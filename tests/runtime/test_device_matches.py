@@ -10,7 +10,7 @@ from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting
 from ftwax.networks import cores, torsos
-from ftwax.population import players
+from ftwax.population import players, seating, tournament
 from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
 from ftwax.runtime import evaluation
@@ -85,6 +85,51 @@ def test_teams_may_be_mixed(game, actor_and_variables):
     returns = result.returns[:, 0]
     np.testing.assert_array_equal(returns[row == 2], EPISODE_LENGTH)
     assert 0 <= returns.min() < EPISODE_LENGTH
+
+
+def test_games_are_dealt_out_in_batches_of_an_evaluation(
+  game, actor_and_variables
+):
+  actor, variables = actor_and_variables
+  opponents = {
+    'knows': players.scripted(functional_fakes.name_sign),
+    'is_wrong': players.scripted(functional_fakes.name_other_sign),
+    'uniform': players.uniform(game.spec.actions),
+  }
+  # Members meet opponents alone, and have other numbers of seats than they.
+  places, plan = seating.make_evaluation_seating(
+    game.teams, NUM_MEMBERS, 2, [(0, 1)] * len(opponents)
+  )
+  results = matches.round_robin(
+    jax.random.PRNGKey(1), game, actor, variables, opponents, 4, places
+  )
+  num_games = 10 * 4
+  assert len(plan) < num_games
+  expected = tournament.round_robin(5, 4, game.teams)
+  assert [result.place for result in results] == list(range(num_games))
+  np.testing.assert_array_equal([r.seats for r in results], expected)
+  knows, is_wrong = NUM_MEMBERS, NUM_MEMBERS + 1
+  for result in results:
+    on_seats = result.returns[:, 0]
+    assert (on_seats[result.seats == knows] == EPISODE_LENGTH).all()
+    assert (on_seats[result.seats == is_wrong] == 0).all()
+
+
+def test_batches_have_the_seats_of_a_seating():
+  teams = (0, 0, 1, 1)
+  places, plan = seating.make_evaluation_seating(teams, 2, 4, [(0, 1)])
+  games = tournament.round_robin(3, 10, teams)
+  dealt = []
+  for rows, batch in seating.fill(games, places):
+    assert batch.shape == plan.shape
+    np.testing.assert_array_equal(
+      np.bincount(batch.flat), np.bincount(plan.flat)
+    )
+    np.testing.assert_array_equal(batch[: len(rows)], games[rows])
+    dealt += rows.tolist()
+  assert sorted(dealt) == list(range(len(games)))
+  with pytest.raises(ValueError, match=r'seats \[0, 0, 0, 3\] of a game must'):
+    list(seating.fill(np.array([[0, 0, 0, 3]]), places))
 
 
 def test_games_that_never_end_are_draws(actor_and_variables, monkeypatch):

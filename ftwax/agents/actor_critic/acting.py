@@ -100,9 +100,9 @@ def _init(
       jnp.asarray, distributions.zero_logits(action_spec, (batch_size,))
     ),
     value=jnp.zeros((batch_size,)),
-    seed=jax.random.randint(
-      jax.random.fold_in(key, 0), (batch_size,), 0, 2**31 - 1
-    ),
+    seed=(
+      jax.random.bits(jax.random.fold_in(key, 0), (batch_size,)) >> 1
+    ).astype(jnp.int32),
   )
 
 

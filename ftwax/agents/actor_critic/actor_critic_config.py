@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import jax
+import numpy as np
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards, parts, types
@@ -316,9 +317,7 @@ class ActorCriticConfig(parts.Part):
         for task in self.tasks
         if isinstance(task, tasks_lib.Task)
       ),
-      example_hyperparameters=self.sample_hyperparameters(
-        jax.random.PRNGKey(0)
-      ),
+      example_hyperparameters=self._example_hyperparameters(),
     )
     if not isinstance(self.core, parts.Part) or callable(self.torso):
       # Trace custom parts now, so that a mismatch raises here.
@@ -382,6 +381,14 @@ class ActorCriticConfig(parts.Part):
   def sample_hyperparameters(self, key: types.Key) -> types.Hyperparameters:
     """Samples hyperparameters from their priors."""
     return hyperparameters_lib.sample(key, self.priors)
+
+  def _example_hyperparameters(self) -> types.Hyperparameters:
+    """Returns ones with the dtypes of samples; compiles nothing."""
+    key = jax.ShapeDtypeStruct((2,), np.uint32)
+    return jax.tree.map(
+      lambda leaf: np.ones(leaf.shape, leaf.dtype),
+      jax.eval_shape(self.sample_hyperparameters, key),
+    )
 
   def make_internal_rewards_prior(
     self, num_events: int

@@ -93,8 +93,8 @@ class Arena:
     Args:
       key: random key for games and opponents.
       seats: int32 [G, P], the player on each seat: members are 0 to N - 1,
-        opponents start at N, on the seats that they have in `seating`. Ignored
-        in single-seat games.
+        opponents start at N. Each has as many seats as in `seating`; with past
+        selves, opponents have the same ones. Ignored in single-seat games.
       past: variables of past selves; see `past_selves.seat`.
 
     Returns:
@@ -106,10 +106,12 @@ class Arena:
       return state, self.to_members(state, timestep)
     games_key, *keys = jax.random.split(key, 1 + len(self.router.opponents))
     games, timestep = self.games.reset(games_key)
+    # Past selves have numbers of their own.
+    routes = self.router.route(seats) if past else routing.make_routes(seats)
     match = MatchState(
-      self.router.route(seats),
+      routes,
       past_selves.seat(self.router.init(keys), past),
-      self.router.to_opponents(_merge(timestep)),
+      self.router.to_opponents(routes, _merge(timestep)),
     )
     state = ArenaState(games, match)
     return state, self.to_members(state, timestep)
@@ -138,14 +140,15 @@ class Arena:
     match, rows = state.match, _merge(action)
     if match is not None:
       others, opponents = self.router.act(
-        state.games.state, match.seen, match.opponents
+        match.routes, state.games.state, match.seen, match.opponents
       )
       rows = self.router.to_seats(match.routes, [rows, *others])
       match = match._replace(opponents=opponents)
     shape = self.seating.opponents.shape
     games, timestep = self.games.step(state.games, _split(rows, shape))
     if match is not None:
-      match = match._replace(seen=self.router.to_opponents(_merge(timestep)))
+      seen = self.router.to_opponents(match.routes, _merge(timestep))
+      match = match._replace(seen=seen)
     return ArenaState(games, match), timestep
 
   def results(self, state: ArenaState, timestep: dm_env.TimeStep) -> Results:

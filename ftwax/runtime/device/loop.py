@@ -120,10 +120,12 @@ class Loop:
 
   def init(self, key: types.Key) -> LoopState:
     """Returns the initial state, at the start of a round."""
+    return self.start(self.init_members(key))
+
+  def init_members(self, key: types.Key) -> LoopState:
+    """Returns the state before `start`, without a rollout."""
     num_members = self.config.num_members
-    population_key, start_key, replay_key, key = jax.random.split(
-      trees.raw_key(key), 4
-    )
+    population_key, replay_key, key = jax.random.split(trees.raw_key(key), 3)
     num_players = len(self.arena.router.opponents)
     population = state_lib.init(
       population_key,
@@ -138,23 +140,41 @@ class Loop:
       replay_state = jax.vmap(self.replay.init)(
         jax.random.split(replay_key, num_members)
       )
-    population, rollout_state = self._start(start_key, population)
+    nothing: Any = ()
     return LoopState(
       population=population,
-      rollout=rollout_state,
+      rollout=nothing,
       replay=replay_state,
-      totals=self._start_totals(),
+      totals=self.start_totals(),
       key=key,
     )
 
   def begin_round(self, state: LoopState) -> LoopState:
     """Starts a round: draws new seats, if any, and restarts their games."""
-    state = state._replace(totals=self._start_totals())
     if self.arena.seating.is_solo:
-      return state
-    start_key, key = jax.random.split(state.key)
-    population, rollout_state = self._start(start_key, state.population)
-    return state._replace(population=population, rollout=rollout_state, key=key)
+      return state._replace(totals=self.start_totals())
+    return self.start(state)
+
+  def start(self, state: LoopState) -> LoopState:
+    """Seats members and starts all games; replaces the rollout, if any."""
+    seats_key, games_key, actor_key, key = jax.random.split(state.key, 4)
+    population, seats, past = matchmaking.begin_round(
+      seats_key,
+      state.population,
+      self.arena.seating,
+      self.config,
+    )
+    arena_state, timestep = self.arena.reset(games_key, seats, past)
+    init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
+    keys = jax.random.split(actor_key, self.config.num_members)
+    actors = jax.vmap(init)(keys)
+    absences = self.arena.games.spec.absences
+    return state._replace(
+      population=population,
+      rollout=rollout.start(arena_state, timestep, actors, absences),
+      totals=self.start_totals(),
+      key=key,
+    )
 
   def next_round(self, state: LoopState) -> tuple[LoopState, types.Array]:
     """Evolves the population, unless it never does, and starts a round.
@@ -180,7 +200,7 @@ class Loop:
       state: after the call.
       report: of the call.
     """
-    totals = _add_up(self._start_totals(), report.episodes)
+    totals = _add_up(self.start_totals(), report.episodes)
     num_episodes = totals.num_episodes
     count = jnp.where(num_episodes > 0, num_episodes, jnp.nan)
     return {
@@ -238,22 +258,8 @@ class Loop:
       report,
     )
 
-  def _start(
-    self, key: types.Key, population: state_lib.PopulationState
-  ) -> tuple[state_lib.PopulationState, rollout.RolloutState]:
-    """Seats members and starts all games."""
-    seats_key, games_key, actor_key = jax.random.split(key, 3)
-    population, seats, past = matchmaking.begin_round(
-      seats_key, population, self.arena.seating, self.config
-    )
-    arena_state, timestep = self.arena.reset(games_key, seats, past)
-    init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
-    keys = jax.random.split(actor_key, self.config.num_members)
-    actors = jax.vmap(init)(keys)
-    absences = self.arena.games.spec.absences
-    return population, rollout.start(arena_state, timestep, actors, absences)
-
-  def _start_totals(self) -> Totals:
+  def start_totals(self) -> Totals:
+    """Returns the totals at the start of a round."""
     num_events = internal_rewards.num_events(self.arena.games.spec.rewards)
     return start_totals(self.config.num_members, num_events)
 

@@ -194,6 +194,7 @@ def play(
   variables: types.ActorVariables,
   opponents: Mapping[str, players.Player],
   seats: types.NumpyArray,
+  places: seating.Seating | None = None,
 ) -> list[evaluation.GameResult]:
   """Plays one game for each row of `seats`.
 
@@ -201,30 +202,37 @@ def play(
     key: random key for games and actions.
     game: a single game.
     actor: selects actions for one member.
-    variables: the members' variables, leaves [N, ...].
+    variables: the members' variables, leaves [N, ...], on the devices that play
+      or in NumPy arrays.
     opponents: players that do not learn, by name.
-    seats: int32 [G, P], the player on each seat: members are 0 to N - 1,
+    seats: int32 [K, P], the player on each seat: members are 0 to N - 1,
       opponents start at N. A team may mix players.
+    places: the games that are played at a time, by default all. What was
+      compiled for an evaluation with this seating is used again.
 
   Returns:
     One result for each row, in the order of the rows.
 
   Raises:
-    ValueError: if members have different numbers of seats.
+    ValueError: if members have different numbers of seats, or a game does not
+      fit into `places`.
   """
-  num_members = len(jax.tree.leaves(variables)[0])
-  arena = compiled_arena.make_arena(
-    game,
-    seating.from_seats(seats, num_members, game.teams),
-    list(opponents.values()),
-  )
-  matches = Matches(arena, actor, sharding.make_mesh(None))
-  results = matches.play(key, jax.device_get(variables), seats)
-  places = [result.place for result in results]
-  # The first game at each index. Counting later ones, too, would favour short
-  # games.
-  first = np.unique(places, return_index=True)[1]
-  return [results[index] for index in first]
+  leaf = jax.tree.leaves(variables)[0]
+  mesh = getattr(getattr(leaf, 'sharding', None), 'mesh', None)
+  if places is None:
+    places = seating.from_seats(seats, len(leaf), game.teams)
+  arena = compiled_arena.make_arena(game, places, list(opponents.values()))
+  matches = Matches(arena, actor, mesh or sharding.make_mesh(None))
+  played: dict[int, evaluation.GameResult] = {}
+  for rows, batch in seating.fill(seats, places):
+    key, batch_key = jax.random.split(key)
+    for result in matches.play(batch_key, variables, batch):
+      # The first game at each place. Counting later ones, too, would favour
+      # short games.
+      if result.place < len(rows):
+        row = int(rows[result.place])
+        played.setdefault(row, result._replace(place=row))
+  return [played[row] for row in range(len(seats))]
 
 
 def round_robin(
@@ -234,6 +242,7 @@ def round_robin(
   variables: types.ActorVariables,
   opponents: Mapping[str, players.Player],
   games_per_pair: int,
+  places: seating.Seating | None = None,
 ) -> list[evaluation.GameResult]:
   """Plays all pairs of members and opponents against each other.
 
@@ -248,10 +257,11 @@ def round_robin(
     opponents: players that do not learn, by name.
     games_per_pair: number of games of each pair, such that each player plays
       all sides equally often; see `population.tournament.round_robin`.
+    places: the games that are played at a time; see `play`.
 
   Returns:
     One result for each game; see `play`.
   """
   num_players = len(jax.tree.leaves(variables)[0]) + len(opponents)
   seats = tournament.round_robin(num_players, games_per_pair, game.teams)
-  return play(key, game, actor, variables, opponents, seats)
+  return play(key, game, actor, variables, opponents, seats, places)

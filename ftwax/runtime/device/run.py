@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -134,14 +135,19 @@ class _Run:
     self._records = records
     self._evolution = generations.Evolution(parts, records.directory)
     self._rounds = rounds.Rounds(parts, records, self._evolution)
+    self._start = compilation.jit_unoptimized(
+      compiled.loop.start, donate_argnums=0, out_shardings=compiled.shardings
+    )
     if resume:
       state = records.restore(jax.eval_shape(compiled.loop.init, parts.key))
       self._evolution.resume(state.population)
+      state = jax.device_put(state, compiled.shardings)
     else:
-      state = compilation.jit_unoptimized(compiled.loop.init)(parts.key)
+      init = compilation.jit_unoptimized(compiled.loop.init_members)
+      state = init(parts.key)
       population = self._evolution.begin(state.population)
-      state = state._replace(population=population)
-    self._state: loop.LoopState = jax.device_put(state, compiled.shardings)
+      state = self._start_games(state._replace(population=population))
+    self._state: loop.LoopState = state
     self._num_iterations = int(self._state.totals.num_iterations)
     self._learner_logger = records.open_logger(
       'learner', 'learner_steps', rarely=True
@@ -190,12 +196,16 @@ class _Run:
       donate_argnums=0,
       out_shardings=(shardings, None),
     )
-    begin_round = compilation.jit_unoptimized(
-      loop.begin_round, donate_argnums=0, out_shardings=shardings
-    )
     self._call_loop = call.lower(state).compile()
-    self._begin_round = begin_round.lower(state).compile()
     self._evolution.compile(state.population)
+
+  def _start_games(self, state: loop.LoopState) -> loop.LoopState:
+    """Starts the games of a round, of the first as of all others."""
+    nothing: Any = ()
+    shardings = self._compiled.shardings._replace(rollout=nothing)
+    bare = jax.device_put(state._replace(rollout=nothing), shardings)
+    started: loop.LoopState = self._start(bare)
+    return started
 
   def _call(self) -> loop.Report:
     """Calls the compiled loop, which consumes the state even if it fails."""
@@ -245,9 +255,13 @@ class _Run:
     """Logs the finished round and evolves the population."""
     state = self._state
     evolved, _ = self._rounds.end(state.population, state.totals)
-    # Evolution may return other shardings; keep members on their devices.
-    population = jax.device_put(evolved, self._compiled.shardings.population)
-    self._state = self._begin_round(state._replace(population=population))
+    state = state._replace(population=evolved)
+    if self._parts.seating.is_solo:
+      state = state._replace(totals=self._compiled.loop.start_totals())
+      # Evolution may return other shardings; keep members on their devices.
+      self._state = jax.device_put(state, self._compiled.shardings)
+    else:
+      self._state = self._start_games(state)
     self._num_iterations = 0
 
   def _record(self, report: loop.Report) -> None:

@@ -159,8 +159,9 @@ class Arena(specified.Specified, dm_env.Environment):
     others: list[types.ArrayTree] = []
     if self.router.opponents:
       others, self._opponents = self._act(
+        self._routes,
         self.games.state if self._reads_games else None,
-        self.router.to_opponents(self.timestep),
+        self.router.to_opponents(self._routes, self.timestep),
         self._opponents,
       )
       others = jax.tree.map(np.asarray, others)
