@@ -156,7 +156,10 @@ def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
   _check_looks(page, 'play')
 
 
-def test_the_page_of_the_site_is_played_by_keys(page, tmp_path):
+_HASTE = "Object.assign(document.querySelector('#speed'), {max: 1e3, value: 1e3})"
+
+
+def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   site = web_helpers.make_site_game(tmp_path).as_uri()
   page.context.set_offline(True)
   page.add_init_script(
@@ -164,42 +167,59 @@ def test_the_page_of_the_site_is_played_by_keys(page, tmp_path):
     ' (drawn = drawn * 48271 % 2147483647) / 2147483647;'
   )
   page.goto(site)
+  # Members play behind the button, before anybody has done anything.
+  before = page.locator('#canvas').screenshot()
+  page.wait_for_timeout(1_000)
+  assert page.locator('#canvas').screenshot() != before
   assert page.locator('#rules li').count() == 3
   assert 'You are the figure in the ring, in Blue' in page.inner_text('#rules')
-  assert page.inner_text('#play') == 'Play'
-  page.evaluate("document.querySelector('#speed').max = 1000")
-  page.evaluate("document.querySelector('#speed').value = 1000")
-  page.click('#new_map')
-  page.keyboard.press('Space')  # Starts the game, and tags.
-  page.wait_for_selector('#play:has-text("Pause (Esc)")')
-  page.keyboard.press('Escape')
-  status = page.inner_text('#status')
-  page.click('#new_map')  # In the middle of a game.
-  page.wait_for_timeout(100)
-  assert page.inner_text('#status') == 'Press Play, or an arrow key.'
-  page.keyboard.press('ArrowRight')
-  page.wait_for_selector('#share')
-  assert status.endswith('moves left')
-  # Who then stands still does not win.
-  end = page.inner_text('#status')
-  assert ', 0 moves left. ' in end and 'You won' not in end
+  assert page.locator('#pad button').count() == 5
   _check_looks(page, 'site_play')
+  page.evaluate(_HASTE)
+  page.click('text=hard')
+  page.keyboard.press('Space')  # Starts the match, and tags.
+  page.wait_for_selector('#door', state='hidden')
+  page.keyboard.press('Escape')
+  assert page.inner_text('#headline') == 'Paused'
+  page.keyboard.press('ArrowRight')  # Nothing is played in a pause.
+  assert page.inner_text('#headline') == 'Paused'
+  page.click('#play:has-text("Continue")')
+  # Who then stands still loses.
+  page.wait_for_selector('#headline:has-text("You lost, ")')
+  with page.expect_download() as download:
+    page.click('#save')
+  page.click('#play:has-text("Next game")')
+  page.wait_for_selector('#headline:has-text("The population won, 0 : 2")')
+  detail = page.inner_text('#detail')
+  assert 'On hard. ' in detail
+  _check_looks(page, 'site_match')
+  # The file is a saved game, and its actions lead to the states in the game.
+  folder = tmp_path / 'games'
+  download.value.save_as(folder / download.value.suggested_filename)
+  ((_, record),) = saved_games.SavedGames(folder).readable()
+  assert [seat['kind'] for seat in record['seats']] == ['person'] + 3 * [
+    'player'
+  ]
+  assert record['outcome'] == [-1, 1] and record['level'] == 'hard'
+  assert len(record['states']) == 301 and len(record['actions']) == 300
+  assert 'ftwax.games.capture_the_flag' in saved_games.to_html(record)
   page.click('#share')
   page.wait_for_selector('#copied:not(:empty)')
   shared = page.url
-  assert '#' in shared
   page.goto('about:blank')
   page.goto(shared)
-  assert page.inner_text('#play') == 'Watch the replay'
+  assert page.inner_text('#headline') == 'A match on hard'
   assert 'Each team takes' in page.inner_text('#rules')
-  page.evaluate("document.querySelector('#speed').max = 1000")
-  page.evaluate("document.querySelector('#speed').value = 1000")
-  page.click('#play')
-  page.wait_for_selector('#status:has-text("The end.")')
-  # The same game, so the same score.
-  score, _, _ = end.partition(',')
-  assert page.inner_text('#status').startswith(f'{score},')
   _check_looks(page, 'site_replay')
+  page.evaluate(_HASTE)
+  page.click('#play:has-text("Watch the replay")')
+  page.wait_for_selector('#headline:has-text("They lost, ")')
+  page.click('#play:has-text("Next game")')
+  page.wait_for_selector('#headline:has-text("The population won, 0 : 2")')
+  assert page.inner_text('#detail') == detail  # The same scores.
+  page.click('#leave:has-text("Play yourself")')
+  page.wait_for_selector('#play:has-text("Play")')
+  assert '#' not in page.url
 
 
 # Without the API, which documents modules that need Python 3.10.
