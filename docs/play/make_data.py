@@ -22,6 +22,7 @@ NUM_MAPS = 32
 SHARED = (
   page.STATIC / 'style.css',
   page.STATIC / 'drawing.js',
+  page.STATIC / 'mark.svg',
   pathlib.Path(capture_the_flag.__file__).with_name('capture_the_flag.js'),
 )
 
