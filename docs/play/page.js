@@ -110,10 +110,10 @@
 
   // A key is answered at once, but not faster than 15 steps a second.
   const press = (code, isDown) => {
-    if (isDown && !down.has(code)) {
+    if (isDown && !plays && !match && !shared) toggle();
+    if (isDown && !down.has(code) && plays) {
       pressed.add(code);
-      if (!plays && !match && !shared) toggle();
-      else schedule(Math.max(1000 / 15 - (performance.now() - last), 0));
+      schedule(Math.max(1000 / 15 - (performance.now() - last), 0));
     }
     if (isDown) down.add(code); else down.delete(code);
     document.querySelector(`.${code}`).classList.toggle('down', isDown);
