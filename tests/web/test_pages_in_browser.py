@@ -255,6 +255,8 @@ _SEARCHES = {
   'early stopping': 'how_to/callbacks',
   'GPU': 'how_to/gpu',
   'agent does not learn': 'how_to/tips',
+  'action mask': 'how_to/turns_and_masks',
+  'rl-zoo': 'how_to/settings',
 }
 
 
