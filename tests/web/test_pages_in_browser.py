@@ -256,7 +256,7 @@ _SEARCHES = {
   'GPU': 'how_to/gpu',
   'agent does not learn': 'how_to/tips',
   'action mask': 'how_to/turns_and_masks',
-  'rl-zoo': 'how_to/settings',
+  'tuned': 'how_to/settings',
 }
 
 
@@ -295,7 +295,8 @@ def test_searches_by_the_words_of_users_lead_to_the_right_page_first(
 ):
   _, address = site
   for words, expected in _SEARCHES.items():
-    page.goto(f'{address}/index.html')
+    # What is typed before the theme's script has begun is lost.
+    page.goto(f'{address}/index.html', wait_until='networkidle')
     page.fill('.md-search__input', words)
     result = '.md-search-result__item a'
     page.wait_for_selector(result, state='attached')
