@@ -142,7 +142,14 @@ setuptools.setup(
     include=['ftwax', 'ftwax.*'], exclude=['*.__pycache__']
   ),
   package_data={
-    'ftwax': ['py.typed', 'trained/*/*', '**/*.js', '**/*.css', '**/*.html']
+    'ftwax': [
+      'py.typed',
+      'trained/*/*',
+      '**/*.js',
+      '**/*.css',
+      '**/*.html',
+      '**/*.svg',
+    ]
   },
   entry_points={'console_scripts': ['ftwax = ftwax.cli.commands:main']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),

@@ -2,7 +2,8 @@
 
 Three things in a page are replaced when it is built:
 
-- `::public NAME` by the reference of all public names of a module;
+- `::public NAME` by the reference of all public names of a module, each behind
+  its first sentence;
 - `::defaults AGENT` by tables of the agent's hyperparameters and options;
 - equations, fenced as `math` or inline as GitHub has them, by MathML, which
   browsers render without a script.
@@ -98,19 +99,38 @@ def _to_mathml(latex: str, display: str) -> str:
 def _reference(module_name: str) -> str:
   """Returns a directive of mkdocstrings for each public name of a module.
 
+  What users call stands before what it returns.
+
   Raises:
     ValueError: a name has no docstring.
   """
-  parts = []
   module = _load_package()[module_name.removeprefix('ftwax.')]
-  for name in module.exports:
+  names = module.exports or [
+    name
+    for name, member in module.members.items()
+    if member.is_public and member.has_docstring and not member.is_alias
+  ]
+  parts = []
+  for name in sorted(names, key=lambda name: _rank(module[name])):
     full_name = f'{module_name}.{name}'
     if not module[name].has_docstring:
       raise ValueError(
         f'{full_name}, a public name, must have a docstring; write one.'
       )
-    parts.append(f'::: {full_name}')
+    summary, *_ = module[name].docstring.value.partition('\n')
+    title = f'`{name}`: {summary}'.replace('"', "'")
+    parts.append(f'??? api "{title}"\n\n    ::: {full_name}')
   return '\n\n'.join(parts)
+
+
+def _rank(member: Any) -> int:
+  """Returns the place of a name: functions, classes, then types of data."""
+  if member.is_module:
+    return 3
+  if not member.is_class:
+    return 0 if member.is_function else 2
+  bases = {str(base).rpartition('.')[-1] for base in member.bases}
+  return 2 if bases & {'NamedTuple', 'Protocol'} else 1
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Films a game of the shipped population as the pages draw it.
 
-    uv run docs/make_film.py docs/figures/capture_the_flag.webp
+    uv run docs/make_film.py docs/figures/capture_the_flag.webp light
+    uv run docs/make_film.py docs/figures/capture_the_flag_dark.webp dark
 
 Needs Chromium: `apt-get install chromium`.
 """
@@ -31,7 +32,7 @@ def record() -> str:
   return saved_games.to_html(played)
 
 
-def film(html: str) -> list[Image.Image]:
+def film(html: str, scheme: str) -> list[Image.Image]:
   """Returns a picture of each step, sharp on screens of twice the pixels."""
   pictures = []
   with sync_api.sync_playwright() as playwright:
@@ -39,7 +40,9 @@ def film(html: str) -> list[Image.Image]:
       executable_path=shutil.which('chromium'), args=['--no-sandbox']
     )
     page = browser.new_page(
-      viewport={'width': _WIDTH, 'height': 800}, device_scale_factor=2
+      viewport={'width': _WIDTH, 'height': 800},
+      device_scale_factor=2,
+      color_scheme=scheme,
     )
     page.set_content(html)
     page.wait_for_selector('canvas')
@@ -55,7 +58,7 @@ def film(html: str) -> list[Image.Image]:
 
 
 if __name__ == '__main__':
-  first, *rest = film(record())
+  first, *rest = film(record(), sys.argv[2])
   first.save(
     sys.argv[1], save_all=True, append_images=rest, duration=_MS_A_STEP,
     loop=0, quality=80, method=6,

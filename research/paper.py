@@ -14,7 +14,8 @@ Rows are kept in `--directory`; those that are there already are not computed
 again. Some need another run: one with several checkpoints for the phases of
 training, another population as strangers, responders of `ftwax exploit`, or
 the comparison of cores of `benchmarks/memory.py`. Without it they are not
-tried. `--rows` prints some rows and writes no page.
+tried. `--people` are games that people played and saved in a browser, as files.
+`--rows` prints some rows and writes no page.
 """
 
 import dataclasses
@@ -42,7 +43,7 @@ from ftwax.environments.capture_the_flag import browser
 from ftwax.inference import exploiting, loaded_agent, loading
 from ftwax.population import players
 from ftwax.records import files, rebuilding
-from ftwax.reporting import drawing, evaluation_curves, history
+from ftwax.reporting import drawing, evaluation_curves, history, saved_games
 from ftwax.runtime.device import matches
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -73,6 +74,7 @@ class Options:
   memory: str | None = flags.flag(
     None, 'Directory of `benchmarks/memory.py all`.'
   )
+  people: str | None = flags.flag(None, 'Directory of saved games of people.')
   rows: tuple[str, ...] = flags.flag(
     (), "Rows to print, by the names in the page's commands; all by default."
   )
@@ -83,12 +85,8 @@ class Options:
   page: str = flags.flag(str(ROOT / 'docs' / 'paper.md'), 'The page.')
 
 
-HOLDS, FAILS, OPEN, UNTRIED = (
-  'holds',
-  'does not hold',
-  'undecided',
-  'not tried',
-)
+HOLDS, FAILS = 'holds', 'does not hold'
+OPEN, UNTRIED = 'undecided', 'not tried'
 
 _Config = game_lib.CaptureTheFlagConfig
 
@@ -630,40 +628,31 @@ def hierarchy(options: Options) -> Row:
   )
 
 
-_NEVER = (
-  ('Agents beat strong human players', 'no recorded games of people'),
-  ('People find agents more collaborative', 'no recorded games of people'),
-)
-
-
-def rest(options: Options) -> list[Row]:
-  """What is not tried by this program."""
-  del options
-  return [untried(*one) for one in _NEVER]
+def people(options: Options) -> list[Row]:
+  """Games of people at the members' pace, as the pages save them."""
+  claim = 'Agents beat strong human players'
+  rows = [
+    untried(claim, 'needs `--people`, saved games of people'),
+    untried(
+      'People find agents more collaborative',
+      'saved games hold no judgement of teammates',
+    ),
+  ]
+  scores = _against_people(options.people) if options.people else []
+  if scores:
+    found = f'{common.summarize(scores)} in {len(scores)} games'
+    rows[0] = Row(claim, found, judge(common.interval(scores), 0.5))
+  return rows
 
 
 ROWS: Mapping[str, Callable[[Options], Row | list[Row]]] = {
   function.__name__: function
   for function in (
-    strength,
-    progress,
-    learning_rate,
-    internal_rewards,
-    knowledge,
-    units,
-    clusters,
-    phases,
-    mates,
-    opponents,
-    maps,
-    team_sizes,
-    delays,
-    exploiter,
-    hierarchy,
-    whole,
-    rest,
+    strength, progress, learning_rate, internal_rewards, knowledge, units,
+    clusters, phases, mates, opponents, maps, team_sizes, delays, exploiter,
+    hierarchy, whole, people,
   )
-}
+}  # fmt: skip
 
 # Parts of rows.
 
@@ -686,6 +675,17 @@ def _elsewhere(
     judge(common.interval(one), 0.5) for pair in scores.values() for one in pair
   ]
   return Row(claim, '; '.join(found), _all_of(verdicts))
+
+
+def _against_people(directory: str) -> list[float]:
+  """Returns scores of members in games of which one team has people."""
+  scores = []
+  for _, game in saved_games.SavedGames(pathlib.Path(directory)).readable():
+    sides = {s['team'] for s in game['seats'] if s['kind'] == 'person'}
+    # Below the hardest level of the site's page, members rest.
+    if len(sides) == 1 and game.get('level', 'hard') == 'hard':
+      scores.append(0.5 - game['outcome'][sides.pop()] / 2)
+  return scores
 
 
 def _by_name(names: Sequence[str], scores: types.Floats) -> str:

@@ -175,6 +175,29 @@ const flags = (() => {
     return Math.max(weights.findIndex((w) => (rest -= w) < 0), 0);
   };
 
+  // Moves of the person's teammate and of opponents for each of the person's.
+  const LEVELS = {easy: [1 / 3, 1 / 2], normal: [1 / 2, 2 / 3], hard: [1, 1]};
+  const REST = {move: 0, turn: 0, tag: 0};
+
+  // Actions of all seats in a state. On the first one sits a person with this
+  // action or, without one, a member; members' memories advance in `minds`.
+  const act = (config, members, minds, state, level, person) => config.teams.map((team, seat) => {
+    if (seat === 0 && person) return person;
+    const {logits, memory} = members[seat].think(minds[seat], observe(config, state, seat));
+    const pace = LEVELS[level][Number(team !== config.teams[0])], due = (step) => Math.floor(step * pace + 1e-6);
+    const action = due(state.steps + 1) === due(state.steps) ? REST
+      : Object.fromEntries(Object.entries(logits).map(([part, values]) => [part, sample(values)]));
+    minds[seat] = {...memory, action};
+    return action;
+  });
+
+  // A saved game: the fields given, with what the map and the steps lead to.
+  const record = (config, map, steps, fields) => {
+    const states = [start(config, map)];
+    for (const actions of steps) states.push(step(config, states.at(-1), actions).state);
+    return {...fields, facts: {...config, tiles: map.tiles, stands: map.stands}, states: states.map(shown), actions: steps};
+  };
+
   // A game as text: its map, then one letter for each action.
   const LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
   const write = (map, steps) => `${map}.${steps.map((actions) => actions.map(({move, turn, tag}) =>
@@ -192,5 +215,12 @@ const flags = (() => {
     return {map: Number(map), steps};
   };
 
-  return {start, shown, step, observe, makeMembers, sample, write, read};
+  // A match as text: its level, then its games.
+  const writeMatch = ({level, games}) => [level, ...games.map(({map, steps}) => write(map, steps))].join('~');
+  const readMatch = (text, count) => {
+    const [level, ...games] = text.split('~'), found = games.map((one) => read(one, count));
+    return level in LEVELS && found.length && found.length < 9 && found.every(Boolean) ? {level, games: found} : null;
+  };
+
+  return {start, shown, step, observe, makeMembers, sample, act, record, LEVELS, write, read, writeMatch, readMatch};
 })();

@@ -12,7 +12,7 @@ import numpy as np
 
 from ftwax.environments import capture_the_flag
 from ftwax.environments.capture_the_flag import browser, maps
-from ftwax.inference import loading
+from ftwax.inference import loading, playable
 from ftwax.records import game_files
 from ftwax.reporting import page
 
@@ -22,6 +22,7 @@ NUM_MAPS = 32
 SHARED = (
   page.STATIC / 'style.css',
   page.STATIC / 'drawing.js',
+  page.STATIC / 'mark.svg',
   pathlib.Path(capture_the_flag.__file__).with_name('capture_the_flag.js'),
 )
 
@@ -50,10 +51,18 @@ def make_data() -> dict[str, Any]:
     for name, leaf in leaves.items()
   }
   arrays['internal_rewards'] = _encode(params.internal_rewards)
+  made_game = playable.find(_SOURCE)
+  seats = [
+    made_game.seat_facts(seat, f'member {seat}' if seat else 'person', not seat)
+    for seat in range(len(made_game.teams))
+  ]
   # Facts are what the script of the game asks for; the rest is for its rules.
   facts = browser.make_page(config).facts(types.SimpleNamespace(map=made[0]))
   fields = ('tag_cooldown', 'flag_return_period', 'respawn_period')
   return {
+    # For saved games, which bring their drawing.
+    'code': SHARED[-1].read_text('utf-8'),
+    'seats': seats,
     'config': {**facts, **{name: getattr(config, name) for name in fields}},
     'maps': [
       {

@@ -1,5 +1,6 @@
 'use strict';
-// The page: one person on the first seat, members on the others, or a replay.
+// The page: a match of a person on the first seat, a replay of one, and until
+// then a game that the members play among themselves.
 (() => {
   const {element, data} = ftwax, {config, maps} = data;
   const byId = (id) => document.getElementById(id);
@@ -9,21 +10,27 @@
   // Turn and move that go so many quarter turns to the right.
   const QUARTERS = [{turn: 0, move: 1}, {turn: 2, move: 1}, {turn: 2, move: 4}, {turn: 1, move: 1}];
   const down = new Set(), pressed = new Set();
-  let map, state, minds, steps, timer = 0, last = 0, replay = null, plays = false;
+  const isStill = matchMedia('(prefers-reduced-motion: reduce)').matches;
+  // A match is its level and games, as {map, steps, score}; `shared` is one to watch.
+  let shared = null, match = null, map, state, minds, steps, length, timer = 0, last = 0, plays = false;
 
   const rate = () => Number(byId('speed').value);
+  const level = () => document.querySelector('#levels :checked').value;
+  const watched = () => shared && match && shared.games[match.games.length];
+  const won = (side) => (match || {games: []}).games.filter(({score}) => (score[0] > score[1]) === (side === 0)).length;
+  const isDecided = () => match && (won(0) > 1 || won(1) > 1 || (shared && match.games.length >= shared.games.length));
+
   const begin = (index) => {
     map = index % maps.length;
     state = flags.start(config, maps[map]);
     minds = members.map((member) => member.begin());
     steps = [];
-    stage.own = replay ? -1 : 0;
+    length = watched()?.steps.length ?? config.num_steps;
+    stage.own = match && !shared ? 0 : -1;
     const facts = {...config, tiles: state.tiles, stands: state.stands};
     stage.start(facts);
     stage.show(flags.shown(state), 1);
-    byId('rules').replaceChildren(...game.rules(facts, stage.own).map((textContent) => element('li', {textContent})));
-    byId('share').hidden = true;
-    byId('copied').textContent = '';
+    byId('rules').replaceChildren(...game.rules(facts, shared ? -1 : 0).map((textContent) => element('li', {textContent})));
     byId('advice').hidden = true;
   };
 
@@ -34,54 +41,79 @@
     return {...go, tag: Number(keys.includes('Space'))};
   };
 
-  const act = () => Array.from({length: count}, (_, seat) => {
-    if (seat === 0) return person();
-    const {logits, memory} = members[seat].think(minds[seat], flags.observe(config, state, seat));
-    const rests = state.steps % Number(byId('pace').value);
-    const action = rests ? {move: 0, turn: 0, tag: 0}
-      : Object.fromEntries(Object.entries(logits).map(([part, values]) => [part, flags.sample(values)]));
-    minds[seat] = {...memory, action};
-    return action;
-  });
-
   const tick = () => {
-    const actions = replay ? replay[state.steps] : act();
+    const actions = watched() ? watched().steps[state.steps]
+      : flags.act(config, members, minds, state, match ? match.level : 'hard', match && person());
     const made = flags.step(config, state, actions);
     steps.push(actions);
     state = made.state;
     minds.forEach((mind, seat) => { mind.reward = members[seat].reward(made.events[seat]); });
     stage.show(flags.shown(state), 1000 / rate());
-    byId('status').textContent = game.status(stage.facts, flags.shown(state));
-    const advice = replay ? '' : game.advice(stage.facts, flags.shown(state), 0, rate());
+    if (match) byId('status').textContent = `Game ${match.games.length + 1}: ${game.status(stage.facts, flags.shown(state))}`;
+    const advice = match && !shared ? game.advice(stage.facts, flags.shown(state), 0, rate()) : '';
     if (byId('advice').textContent !== advice) byId('advice').textContent = advice;
     byId('advice').hidden = !advice;
     last = performance.now();
-    if (state.steps >= (replay ? replay.length : config.num_steps)) end();
-    else schedule(1000 / rate());
+    if (state.steps < length) schedule(1000 / rate());
+    else if (match) end();
+    else { begin(map + 1); schedule(1000 / rate()); }
   };
-  const schedule = (wait) => { clearTimeout(timer); timer = plays ? setTimeout(tick, wait) : 0; };
+  const schedule = (wait) => { clearTimeout(timer); timer = plays || !match ? setTimeout(tick, wait) : 0; };
 
   const end = () => {
-    const [ours, theirs] = state.score;
-    byId('status').textContent += `. ${replay ? 'The end.' : ours > theirs ? 'You won.' : ours < theirs ? 'You lost.' : 'A draw.'}`;
-    byId('share').hidden = Boolean(replay);
+    match.games.push({map, steps, score: [...state.score]});
     plays = false;
     show();
   };
-  const show = () => { byId('play').textContent = plays ? 'Pause (Esc)' : replay ? 'Watch the replay' : 'Play'; };
+
+  // What stands in front of the game while nobody plays.
+  const show = () => {
+    const ended = match?.games.at(-1), isOver = isDecided(), isBetween = ended && state.steps >= length;
+    const who = shared ? 'They' : 'You';
+    byId('door').hidden = plays;
+    byId('levels').hidden = Boolean(match || shared);
+    byId('share').hidden = !isOver || Boolean(shared);
+    byId('save').hidden = !isBetween || Boolean(shared);
+    byId('leave').hidden = !match && !shared;
+    byId('leave').textContent = shared ? 'Play yourself' : 'New match';
+    byId('pad').hidden = Boolean(shared);
+    byId('play').hidden = Boolean(isOver && !shared);
+    byId('play').textContent = shared && isOver ? 'Watch again' : !match ? (shared ? 'Watch the replay' : 'Play') : isBetween ? 'Next game' : 'Continue';
+    byId('copied').textContent = '';
+    const tally = `${won(0)} : ${won(1)}`;
+    if (!match) {
+      byId('headline').textContent = shared ? `A match on ${shared.level}` : 'Best of three';
+      byId('detail').textContent = shared ? 'Did they beat the population?' : 'Two against two. A draw is no win.';
+    } else if (isOver) {
+      byId('headline').textContent = won(0) > won(1) ? `${who} beat the population, ${tally}` : `The population won, ${tally}`;
+      byId('detail').textContent = `On ${match.level}. Games: ${match.games.map(({score}) => score.join(':')).join(', ')}.`;
+    } else if (isBetween) {
+      const [ours, theirs] = ended.score;
+      byId('headline').textContent = `${ours > theirs ? `${who} won` : ours < theirs ? `${who} lost` : 'A draw'}, ${ours} : ${theirs}`;
+      byId('detail').textContent = `Match: ${tally} on ${match.level}.`;
+    } else {
+      byId('headline').textContent = 'Paused';
+      byId('detail').textContent = `Match: ${tally} on ${match.level}.`;
+    }
+  };
+
   const toggle = () => {
-    if (!plays && state.steps >= (replay ? replay.length : config.num_steps)) begin(replay ? map : map + 1);
+    const isNew = !plays && (!match || isDecided());
+    if (isNew) match = {level: shared ? shared.level : level(), games: []};
+    if (isNew || state.steps >= length) begin(watched() ? watched().map : map + 1);
     plays = !plays;
+    if (plays) history.replaceState(null, '', shared ? location.href : location.pathname);
     schedule(0);
     show();
+    byId('canvas').focus({preventScroll: true});
   };
 
   // A key is answered at once, but not faster than 15 steps a second.
   const press = (code, isDown) => {
-    if (isDown && !down.has(code)) {
+    if (isDown && !plays && !match && !shared) toggle();
+    if (isDown && !down.has(code) && plays) {
       pressed.add(code);
-      if (!plays && !state.steps) toggle();
-      else schedule(Math.max(1000 / 15 - (performance.now() - last), 0));
+      schedule(Math.max(1000 / 15 - (performance.now() - last), 0));
     }
     if (isDown) down.add(code); else down.delete(code);
     document.querySelector(`.${code}`).classList.toggle('down', isDown);
@@ -89,8 +121,8 @@
   const ours = (event) => event.code in KEYS && !(event.code === 'Space' && event.target.closest?.('button, a, input'))
     && !/^(INPUT|SELECT)$/.test(event.target.tagName) && !event.ctrlKey && !event.metaKey && !event.altKey;
   addEventListener('keydown', (event) => {
-    if (event.key === 'Escape') return toggle();
-    if (!ours(event) || replay) return;
+    if (event.key === 'Escape' && match) return toggle();
+    if (!ours(event) || shared) return;
     event.preventDefault();
     if (!event.repeat) press(event.code, true);
   });
@@ -103,34 +135,43 @@
     button.onclick = (event) => { if (!event.detail) { press(code, true); press(code, false); } };
     return button;
   }));
+  byId('levels').append(...Object.keys(flags.LEVELS).map((name, i) => element('label', {},
+    element('input', {type: 'radio', name: 'level', value: name, checked: !i}), ` ${name}`)));
 
   // After a click the keys belong to the game, whatever was clicked.
-  addEventListener('click', (event) => { if (event.detail && !event.target.closest('select')) byId('canvas').focus({preventScroll: true}); });
-  byId('pace').onchange = () => byId('canvas').focus();
-  byId('play').onclick = () => { toggle(); byId('canvas').focus(); };
-  byId('new_map').onclick = () => {
-    replay = null;
-    plays = false;
+  addEventListener('click', ({detail, target}) => {
+    if (detail && target.closest('#levels, .keys, #speed')) setTimeout(() => byId('canvas').focus({preventScroll: true}));
+  });
+  byId('play').onclick = toggle;
+  byId('leave').onclick = () => {
+    [shared, match, plays] = [null, null, false];
     history.replaceState(null, '', location.pathname);
-    byId('pad').hidden = false;
     begin(map + 1);
     schedule(0);
     show();
-    byId('status').textContent = 'Press Play, or an arrow key.';
-    byId('canvas').focus();
+    byId('status').textContent = 'The population plays.';
   };
   byId('share').onclick = async () => {
-    history.replaceState(null, '', `#${flags.write(map, steps)}`);
+    history.replaceState(null, '', `#${flags.writeMatch(match)}`);
     try { await navigator.clipboard.writeText(location.href); byId('copied').textContent = 'Copied.'; }
     catch { byId('copied').textContent = 'The link is the address of this page.'; }
   };
-  addEventListener('hashchange', () => location.reload());  // Another shared game.
-  const shared = flags.read(location.hash.slice(1), count);
-  if (shared) {
-    replay = shared.steps.slice(0, config.num_steps);
-    byId('pad').hidden = true;
-    byId('status').textContent = 'A game that somebody played.';
-  } else if (location.hash) byId('status').textContent = 'This link holds no game. Press Play for a new one.';
-  begin(shared ? shared.map : Math.floor(Math.random() * maps.length));
+  // A file as `ftwax play` writes them: it can replay it, and rate the person.
+  byId('save').onclick = () => {
+    const now = new Date(), {steps, map, score} = match.games.at(-1);
+    const stamp = now.toISOString().slice(0, 19).replace(/[-:]/g, '').replace('T', '-');
+    const record = flags.record(config, maps[map], steps, {
+      format: 'ftwax game 1', time: now.toISOString(), game: 'capture the flag', script: 'capture_the_flag', code: data.code,
+      seats: data.seats, speed: rate(), level: match.level, outcome: score[0] === score[1] ? [0, 0] : score[0] > score[1] ? [1, -1] : [-1, 1]});
+    const address = URL.createObjectURL(new Blob([JSON.stringify(record)], {type: 'application/json'}));
+    element('a', {href: address, download: `${stamp}-capture_the_flag.json`}).click();
+    URL.revokeObjectURL(address);
+  };
+  addEventListener('hashchange', () => location.reload());  // Another shared match.
+  shared = flags.readMatch(location.hash.slice(1), count);
+  begin(shared ? shared.games[0].map : Math.floor(Math.random() * maps.length));
   show();
+  if (location.hash && !shared) byId('status').textContent = 'This link holds no match.';
+  if (shared) byId('status').textContent = 'A match that somebody played.';
+  else if (!isStill) schedule(0);
 })();

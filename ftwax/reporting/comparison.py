@@ -1,9 +1,8 @@
 """Comparisons of runs: a table for the terminal, and a page with curves.
 
 Finished runs that differ in nothing but their seeds form a row; any other run
-is a row of its own. What distinguishes a row is its name. Intervals are 95%
-bootstrap intervals of the mean over seeds, which for two or three seeds go from
-the lowest to the highest.
+is a row of its own. What distinguishes a row is its name. With few seeds, their
+median and range stand for the mean and its 95% bootstrap interval.
 """
 
 import hashlib
@@ -51,6 +50,15 @@ _FREE = (
 # Ends of intervals, and samples of the bootstrap.
 _ENDS = (0.025, 0.975)
 _NUM_SAMPLES = 2000
+
+# With fewer seeds, a bootstrap says less than the seeds themselves.
+_FEW = 5
+
+EXPLANATION = (
+  'In brackets: the range of seeds around their median or, with 5 seeds or'
+  ' more, the 95% bootstrap interval of their mean.'
+)
+POINTS = 'The last return of each seed, with these intervals.'
 
 # Columns of the table that the page shows.
 _NUM_SHOWN = 6
@@ -196,18 +204,18 @@ def write_page(
   """
   # Each run has a line of its own below.
   head, *lines = (line[:_NUM_SHOWN] for line in make_table(rows))
+  lasts = {name: [run.last for run in runs] for name, runs in rows.items()}
   body = [
     page.heading('Results'),
     page.paragraph(
-      'A row holds the finished runs that differ in their seeds alone. Mean'
-      ' return: over the last episodes of each run, then over seeds, with its'
-      ' 95% bootstrap interval.'
+      'A row holds the finished runs that differ in their seeds alone. Return:'
+      f' over the last episodes of each run. {EXPLANATION}'
     ),
     page.columns(head, lines),
+    *page.charts('Returns', POINTS, [points(lasts)]),
     *page.charts(
       'Returns in training',
-      'Mean return of the episodes that ended in each interval of steps (line:'
-      ' mean over seeds; band: its 95% interval).',
+      'Return of the episodes that ended in each interval of steps.',
       _returns_figures(rows),
     ),
     *_elo_section(rows),
@@ -285,20 +293,47 @@ def _differing(configs: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def interval(values: types.Floats) -> types.Floats:
-  """Returns the ends of the interval of means over the first axis, [2, ...]."""
+  """Returns the ends of the interval over the first axis, [2, ...]."""
+  if len(values) < _FEW:
+    return np.stack([values.min(axis=0), values.max(axis=0)])
   draw = np.random.default_rng(0).integers
   means = values[draw(len(values), size=(_NUM_SAMPLES, len(values)))].mean(1)
   ends: types.Floats = np.quantile(means, _ENDS, axis=0)
   return ends
 
 
+def middle(values: types.Floats) -> types.Floats:
+  """Returns the median of few seeds, or the mean, over the first axis."""
+  found = np.median if len(values) < _FEW else np.mean
+  return np.asarray(found(values, axis=0))
+
+
 def format_interval(values: Sequence[float]) -> str:
-  """Formats the mean, with its interval if there are several values."""
-  text = log_values.format_value(float(statistics.mean(values)))
+  """Formats the middle, with its interval if there are several values."""
+  array = np.array(values)
+  text = log_values.format_value(float(middle(array)))
   if len(values) < 2:
     return text
-  low, high = map(log_values.format_value, interval(np.array(values)).tolist())
+  low, high = map(log_values.format_value, interval(array).tolist())
   return f'{text} ({low} to {high})'
+
+
+def points(values_by_name: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns a figure with the values of each name, [runs], as points."""
+  rows = []
+  for index, (name, values) in enumerate(values_by_name.items()):
+    array = np.array(values, np.float64)
+    known = array[np.isfinite(array)]
+    if len(known):
+      low, high = interval(known).tolist()
+      numbers = {'value': float(middle(known)), 'low': low, 'high': high}
+      rows.append(
+        {'name': name, 'color': index, 'points': known.tolist(), **numbers}
+      )
+  return {
+    'kind': 'intervals', 'x': 'return', 'rows': rows,
+    'alt': 'Returns of each seed, by row; the numbers are in the table.',
+  }  # fmt: skip
 
 
 def _each_run(rows: Rows) -> list[str]:
@@ -395,8 +430,7 @@ def _elo_section(rows: Rows) -> list[str]:
     return []
   return page.charts(
     'Strength in training',
-    'Mean Elo of members in games against fixed opponents, with 95% intervals'
-    ' over seeds.',
+    'Mean Elo of members in games against fixed opponents.',
     [figure(f'Elo above {anchor}', rated)],
   )
 
@@ -411,10 +445,10 @@ def figure(
   lines, ends = [], []
   for index, (name, (steps, values)) in enumerate(curves_by_name.items()):
     known = np.isfinite(values).all(axis=0)
-    mean, band = values[:, known].mean(axis=0), None
+    mean, band = middle(values[:, known]), None
     if len(values) > 1:
       band = tuple(interval(values[:, known]))
-      name = f'{name}, mean of {len(values)}'
+      name = f'{name}, {len(values)} seeds'
     lines.append(
       population_figures.line(steps[known], mean, band, name=name, color=index)
     )

@@ -134,7 +134,8 @@ def figures(evaluations: Evaluations) -> list[dict[str, Any]]:
           zip(opponents, evaluations.scores.T, strict=True)
         )
       ],
-      'alt': 'Line chart of scores over steps. '
-      + population_figures.describe_scores(last),
+      'alt': 'Line chart of scores over steps. Mean scores of members are '
+      + ', '.join(f'{score:.2f} against {name}' for name, score in last.items())
+      + '.',
     },
   ]

@@ -4,18 +4,13 @@ Figures are plain data, which the script `charts.js` draws in the page; its
 first lines say what it knows.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-  pass
+from typing import Any
 
 STATIC = pathlib.Path(__file__).parent / 'static'
 

@@ -221,14 +221,6 @@ def describe(rates: types.Floats, event_names: Sequence[str]) -> str:
   )
 
 
-def describe_scores(scores: Mapping[str, float]) -> str:
-  """Returns a sentence on the scores against each opponent."""
-  return 'Mean scores of members are ' + ', '.join(
-    f'{score:.2f} against {drawing.readable(name)}'
-    for name, score in scores.items()
-  ) + '.'  # fmt: skip
-
-
 def payoff(
   win_rates: types.Floats,
   names: Sequence[str],

@@ -1,6 +1,6 @@
 """The report of a run: a self-contained HTML page.
 
-It begins with what happened, in three sentences, and tables of results. Games
+It begins with what happened, in three sentences, and a table of members. Games
 follow, which can be played back in the page, and figures with an explanation
 each.
 """
@@ -75,9 +75,8 @@ def make_report(
     page.paragraph(
       ' '.join(_summary(run_dir, history, lineage, tournament, evaluations))
     ),
-    page.table(_results(run_dir, history, lineage, tournament)),
-    *_curves(run_dir),
     *_members(history, tournament, evaluations),
+    *_curves(run_dir),
     *_matches(run_dir),
     *_tournament(tournament),
     *_evaluations(evaluations),
@@ -138,7 +137,9 @@ def _summary(
         f'The mean return went from {first:.4g}, in the first tenth of the'
         f' steps, to {last:.4g}, over the last episodes.'
       )
-  num_copies, _ = _count_changes(lineage)
+  num_copies = sum(
+    row.get('parent', row.get('member')) != row.get('member') for row in lineage
+  )
   if num_copies:
     lines = set(population_figures.founders(lineage, num_members).tolist())
     times = 'time' if num_copies == 1 else 'times'
@@ -174,52 +175,6 @@ def _strength(
     f' {drawing.readable(anchor)}; {they} {" and ".join(parts)}, where a'
     ' draw is half a win.'
   )
-
-
-def _results(
-  run_dir: pathlib.Path,
-  history: history_lib.History,
-  lineage: Sequence[Mapping[str, Any]],
-  tournament: tournament_files.Results | None,
-) -> dict[str, Any]:
-  """Returns the values of the first table, by name."""
-  results: dict[str, Any] = {}
-  if tournament is not None:
-    anchor = drawing.readable(tournament.players[tournament.anchor])
-    rating = tournament.ratings[: tournament.num_members].mean()
-    results[f'mean Elo above {anchor}, in the tournament'] = f'{rating:.0f}'
-    for name, score in tournament_files.member_scores(tournament).items():
-      label = f'mean score against {drawing.readable(name)}'
-      results[label] = f'{score:.2f}'
-  num_members = history.ratings.shape[1]
-  if num_members > 1:
-    results['members'] = num_members
-  is_one = num_members == 1
-  results['episodes' if is_one else 'games per member'] = (
-    f'{history.games[-1]:,.0f}'
-  )
-  if _has_games(history):
-    first, last = history.ratings[0], history.ratings[-1]
-    results['mean rating in training'] = (
-      f'{last.mean():.0f} (at first {first.mean():.0f})'
-    )
-  if is_one and curves.can_plot(run_dir):
-    episodes = files.read_or_warn(curves.read_returns, run_dir, 'train')
-    if episodes is not None and len(episodes.steps):
-      # As in the terminal, up to the episodes that share a row of the log.
-      results['mean return'] = f'{curves.last_mean(episodes):.4g}'
-  elif _has_returns(history):
-    returns = history.mean_returns[-1]
-    results['mean return'] = f'{np.nanmean(returns):.4g}'
-    results['best return'] = f'{np.nanmax(returns):.4g}'
-  if lineage and num_members > 1:
-    num_copies, num_redrawn = _count_changes(lineage)
-    lines = set(population_figures.founders(lineage, num_members))
-    results['copies'] = f'{num_copies:,}'
-    if num_redrawn:
-      results['new draws of traits, as nobody won'] = f'{num_redrawn:,}'
-    results['surviving founders'] = f'{len(lines)} of {num_members}'
-  return results
 
 
 def _members(
@@ -414,13 +369,6 @@ def _cross_play(run_dir: pathlib.Path) -> list[str]:
   ]
 
 
-def _count_changes(lineage: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-  """Returns the numbers of copies and of new draws of traits in a lineage."""
-  changes = [row for row in lineage if 'parent' in row]
-  num_copies = sum(row['parent'] != row['member'] for row in changes)
-  return num_copies, len(changes) - num_copies
-
-
 def _evolution(
   history: history_lib.History,
   lineage: Sequence[Mapping[str, Any]],
@@ -429,8 +377,7 @@ def _evolution(
 ) -> list[str]:
   """Returns the sections on copies and on the traits that evolve."""
   body = []
-  num_copies, num_redrawn = _count_changes(lineage)
-  if num_copies or num_redrawn:
+  if any('parent' in row for row in lineage):
     body += page.charts(
       'Descent',
       'One lane per member, in the colour of its founder. A dot is a copy, and'

@@ -59,10 +59,19 @@ def _means(cell: Cell, edges: types.Floats) -> types.Floats:
   return total / np.where(count > 0, count, np.nan)
 
 
-def find_best(cells: Sequence[Cell]) -> int:
-  """Returns the index of the cell with the highest mean return."""
-  means = [cell.last.mean() for cell in cells]
-  return int(np.argmax(np.nan_to_num(means, nan=-np.inf)))
+def name_best(cells: Sequence[Cell]) -> str:
+  """Returns a sentence on the best cell, if seeds set it apart from the next.
+
+  Its interval must lie above those of all others, each of three seeds or more.
+  """
+  means = np.nan_to_num([cell.last.mean() for cell in cells], nan=-np.inf)
+  best, *others = (cells[i] for i in np.argsort(-means, kind='stable'))
+  if len(best.seeds) < 3:
+    return 'No best cell is named with fewer than 3 seeds.'
+  low, _ = comparison.interval(best.last)
+  if any(not comparison.interval(cell.last)[1] < low for cell in others):
+    return 'No cell is best: intervals of the highest returns overlap.'
+  return f'Best: {describe(best.values)}.'
 
 
 def describe(values: Mapping[str, Any]) -> str:
@@ -125,15 +134,14 @@ def write(
       last = cell.last.tolist()
       writer.writerow([*values, cell.last.mean(), *ends, *last])
   head, *rows = (line[len(names) :] for line in make_table(cells))
+  returns = {describe(cell.values): cell.last for cell in cells}
   body = [
+    page.paragraph(f'{name_best(cells)} {comparison.EXPLANATION}'),
     page.columns(
       ['', *head],
       [[describe(c.values), *row] for c, row in zip(cells, rows, strict=True)],
     ),
-    *page.charts(
-      'Returns in training',
-      'The best cells (line: mean over seeds; band: its 95% interval).',
-      [figure(cells)],
-    ),
+    *page.charts('Returns', comparison.POINTS, [comparison.points(returns)]),
+    *page.charts('Returns in training', 'The highest cells.', [figure(cells)]),
   ]
   files.write_atomically(folder / 'sweep.html', page.render(title, body))

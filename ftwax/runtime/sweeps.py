@@ -107,8 +107,7 @@ def run(
       )
   results = [trained[index] for index in range(len(cells))]
   print(comparison.format_table(sweep_figures.make_table(results)))
-  best = results[sweep_figures.find_best(results)]
-  print(f'\nBest: {sweep_figures.describe(best.values)}. See {directory}')
+  print(f'\n{sweep_figures.name_best(results)} See {directory}')
   sweep_figures.write(results, directory, f'{name}: training')
   return results
 

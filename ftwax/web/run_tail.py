@@ -48,7 +48,8 @@ class RunTail:
       'name', 'directory', 'seed', 'command', 'events' and the newest
       'checkpoint'; 'headline', the event that is the return in logs; 'variant',
       equal for runs that differ in their seeds; 'log_scaled', hyperparameters
-      with a log-uniform prior; 'strength', the fields of
+      with a log-uniform prior; 'compiling_s', seconds that the run before took
+      to compile, None if unknown; 'strength', the fields of
       `evaluation_curves.Evaluations` if there were opponents; 'report',
       whether there is one; 'running', whether a process writes the run, None if
       that is not known; 'error', whether one has left an error; 'tournament',
@@ -79,6 +80,7 @@ class RunTail:
         game = files.read_object(directory / run_directory.GAME_FILE)
         facts['headline'] = game.get('headline')
       facts['strength'] = self._strength()
+      facts['compiling_s'] = self._compiled_before()
       command = directory / run_directory.COMMAND_FILE
       facts['command'] = files.read(command, 'replace').strip()
       tournament = directory / tournament_files.TOURNAMENT_FILE
@@ -96,6 +98,19 @@ class RunTail:
         f' {type(error).__name__}: {error}'
       )[:500]
     return facts
+
+  def _compiled_before(self) -> float | None:
+    """Returns seconds from start to training of the last run beside this."""
+    configs = self.directory.parent.glob(f'*/{run_directory.CONFIG_FILE}')
+    for config in sorted(configs, key=lambda path: -path.stat().st_mtime):
+      log = loggers.log_path(config.parent, 'train')
+      commands = config.with_name(run_directory.COMMAND_FILE)
+      if config.parent == self.directory or not log.exists():
+        continue
+      if len(files.read(commands).splitlines()) == 1:  # Never resumed.
+        trained = float(loggers.read_jsonl(log)[-1]['seconds'])
+        return log.stat().st_mtime - trained - config.stat().st_mtime
+    return None
 
   def _strength(self) -> dict[str, Any] | None:
     """Returns the ratings of evaluations, fitted anew if the log has grown."""

@@ -105,6 +105,111 @@ def test_a_game_in_the_page_is_one_of_the_library():
       np.testing.assert_allclose(played[part], row[part], atol=2e-4)
 
 
+# Games of a scripted person against members, [wins, draws, losses] by level.
+# The person stands still, or goes for the flag and tags who stands ahead, by
+# what was there some steps ago; see `_HUMAN_DELAY`.
+_CHALLENGE = """
+const {code, data, games, delay} = JSON.parse(require('fs').readFileSync(0));
+let drawn = 1;
+Math.random = () => (drawn = drawn * 48271 % 2147483647) / 2147483647;
+const flags = new Function(code + '; return flags;')();
+const {config, maps, arrays} = data, members = flags.makeMembers(arrays);
+const SIDES = [-config.width, 1, config.width, -1], WALLS = [1, 2];
+const GO = [[0, 1], [2, 1], [2, 4], [1, 1]];  // Turn and move by direction.
+
+const distances = ({tiles}, goal) => {
+  const found = tiles.map(() => Infinity), queue = [goal];
+  found[goal] = 0;
+  for (const cell of queue)
+    for (const side of SIDES)
+      if (!WALLS.includes(tiles[cell + side]) && found[cell + side] > 1e9) {
+        found[cell + side] = found[cell] + 1;
+        queue.push(cell + side);
+      }
+  return found;
+};
+const goalOf = (state, seen) => {
+  const thief = seen.carrier[0];
+  if (thief >= 0) return seen.cell[thief];
+  if (seen.flagCell[0] !== seen.stands[0]) return seen.flagCell[0];
+  if (state.carrier[1] === 0) return state.stands[0];
+  return state.carrier[1] === 1 ? state.cell[1] : seen.flagCell[1];
+};
+const person = () => {
+  const past = [];
+  return (state) => {
+    past.push(state);
+    const seen = past[Math.max(past.length - 1 - delay, 0)];
+    const away = distances(state, goalOf(state, seen)), own = state.cell[0];
+    const cost = (side) => (WALLS.includes(state.tiles[own + side]) ? 1e9
+      : away[own + side]) + (Math.random() < 0.1 ? 5 * Math.random() : 0)
+      + (state.cell.slice(1).includes(own + side) ? 3 : 0);
+    const costs = SIDES.map(cost);
+    let go = costs.indexOf(Math.min(...costs)), tag = 0;
+    SIDES.forEach((side, direction) => {
+      for (let reach = 1; reach <= config.tag_range; reach++) {
+        const cell = own + reach * side;
+        if (state.tiles[cell] === 1) break;
+        if ([2, 3].some((q) => !seen.waiting[q] && seen.cell[q] === cell)
+            && !state.cooldown[0]) [go, tag] = [direction, 1];
+      }
+    });
+    const [turn, move] = GO[(go - state.direction[0] + 4) % 4];
+    return {turn, move, tag};
+  };
+};
+const still = () => () => ({turn: 0, move: 0, tag: 0});
+
+const play = (level, make) => {
+  const found = [0, 0, 0];
+  for (let game = 0; game < games; game++) {
+    let state = flags.start(config, maps[game % maps.length]);
+    const minds = members.map((member) => member.begin()), choose = make();
+    while (state.steps < config.num_steps) {
+      const actions = flags.act(
+        config, members, minds, state, level, choose(state));
+      const made = flags.step(config, state, actions);
+      state = made.state;
+      minds.forEach((mind, seat) => {
+        mind.reward = members[seat].reward(made.events[seat]);
+      });
+    }
+    found[1 - Math.sign(state.score[0] - state.score[1])]++;
+  }
+  return found;
+};
+console.log(JSON.stringify({
+  still_easy: play('easy', still), easy: play('easy', person),
+  normal: play('normal', person), hard: play('hard', person),
+}));
+"""
+
+# 333 ms at 6 steps a second, the speed of the page.
+_HUMAN_DELAY = 2
+
+
+@pytest.mark.skipif(not _NODE.exists(), reason='Playwright has no node here')
+def test_who_stands_still_loses_and_a_person_can_win_on_easy_alone():
+  num_games = 24
+  request = {
+    'code': (PLAY / 'game.js').read_text('utf-8'), 'games': num_games,
+    'data': runpy.run_path(str(PLAY / 'make_data.py'))['make_data'](),
+    'delay': _HUMAN_DELAY,
+  }  # fmt: skip
+  output = subprocess.run(
+    [_NODE, '-e', _CHALLENGE],
+    input=json.dumps(request), capture_output=True, text=True, timeout=240,
+    check=True,
+  ).stdout  # fmt: skip
+  found = json.loads(output)
+  wins = {name: won for name, (won, _, _) in found.items()}
+  assert wins['still_easy'] == 0
+  assert found['still_easy'][2] > num_games / 2
+  assert wins['easy'] > num_games / 2
+  assert wins['easy'] > wins['normal'] > wins['hard']
+  assert found['hard'][2] > 2 * num_games / 3
+
+
 _ADVISE = """
 const {code, facts, states} = JSON.parse(require('fs').readFileSync(0));
 const ftwax = {games: {}};

@@ -39,6 +39,7 @@ _LONG = {
   'several_devices',
   'several_seeds',
   'sweeps',  # tests/runtime/test_sweeps.py
+  'turns_and_masks',
   'use_only_the_learner',
   'use_only_the_networks',
   'your_own_game',
@@ -92,6 +93,7 @@ _HOLDS = {
   'sweeps': lambda names: (
     [cell.returns.shape[0] for cell in names['results']] == [5, 5, 5]
   ),
+  'turns_and_masks': lambda names: names['result'].counts.actor_steps > 0,
   'your_own_game': lambda names: (
     len(names['made'].players.names) == 5
     and len(list(names['run_dir'].glob('games/*.json'))) == 1
@@ -112,6 +114,20 @@ def _code(page, directory):
   for name, content in re.findall(r'```js title="(.*?)"\n(.*?)```', text, re.S):
     (directory / name).write_text(content)
   return '\n'.join(documented_code.read_blocks(page))
+
+
+def test_settings_are_those_of_recorded_runs():
+  docs = ROOT / 'docs'
+  results = (docs / 'results.md').read_text('utf-8')
+  page = (docs / 'how_to' / 'settings.md').read_text('utf-8')
+  row = r'^\| .*? \| `([\w.]+).*?` \| (\S+) \| (.*?) \|'
+  rows = re.findall(row, page, re.M)
+  assert len(rows) > 5
+  for program, steps, scores in rows:
+    assert (ROOT / 'experiments' / program).exists()
+    numbers = re.findall(r'-?[\d.]+', scores.partition(' (')[0])
+    line = '.*?'.join(map(re.escape, [steps, *numbers]))
+    assert re.search(line, results), (program, line)
 
 
 def test_there_are_pages():

@@ -6,7 +6,7 @@ import pytest
 
 from ftwax.environments import process_games
 from ftwax.records import loggers, run_directory
-from ftwax.reporting import comparison, curves
+from ftwax.reporting import comparison, curves, sweep_figures
 
 
 def _log(run_dir, rows):
@@ -134,7 +134,7 @@ def test_runs_stand_side_by_side(tmp_path):
   assert f'{cell(1.5)}{cell(191)}' in strengths
   assert '<td class="text">' in commands and 'ftwax train' in commands
   assert 'at the end 2 in' in text  # The description of the chart.
-  assert text.count('class="figure"') == 2 and '<img' not in text
+  assert text.count('class="figure"') == 3 and '<img' not in text
   same = comparison.write_page({'a': runs[:1] * 2}, tmp_path / 'two.html')
   assert 'differ in their seeds alone.' in same.read_text()
 
@@ -145,15 +145,18 @@ def test_intervals_stay_within_what_was_measured(tmp_path):
     for seed, value in enumerate((-1.0, 1.0, 1.0))
   ]
   rows = comparison.group(runs)
-  assert comparison.make_table(rows)[1][1] == '0.1667 (-0.5 to 0.5)'
+  assert comparison.make_table(rows)[1][1] == '0.5 (-0.5 to 0.5)'
   text = comparison.write_page(rows, tmp_path / 'two.html').read_text()
   found = re.findall('class="figure">(.*?)</script>', text)
-  returns, elo = map(json.loads, found)
+  points, returns, elo = map(json.loads, found)
+  (row,) = points['rows']
+  assert row['points'] == [-0.5, 0.5, 0.5] and row['value'] == 0.5
+  assert (row['low'], row['high']) == (-0.5, 0.5)
   (line,) = returns['lines']
-  assert line['name'] == 'my_game, mean of 3'
+  assert line['name'] == 'my_game, 3 seeds'
   assert line['low'] == [0.0, -1.0] and line['high'] == [0.0, 1.0]
   (line,) = elo['lines']
-  assert line['low'][0] == 0.0 and line['high'][0] > line['y'][0]
+  assert line['low'][0] == 0.0 and line['high'][0] >= line['y'][0]
   # Of more seeds the interval narrows.
   many = np.linspace(-1.0, 1.0, 20)
   low, high = comparison.interval(many)
@@ -163,3 +166,20 @@ def test_intervals_stay_within_what_was_measured(tmp_path):
 def test_what_cannot_be_compared(tmp_path):
   with pytest.raises(ValueError, match='must be the directory of a run with'):
     comparison.read(tmp_path)
+
+
+def _cell(rate, returns):
+  returns = np.array(returns)[:, None]
+  return sweep_figures.Cell(
+    {'rate': rate}, range(len(returns)), np.ones(1), returns,
+    np.ones(returns.shape, int),
+  )  # fmt: skip
+
+
+def test_the_best_cell_is_named_if_its_seeds_are_apart():
+  name = sweep_figures.name_best
+  low = _cell(0.1, [0.0, 1.0, 2.0])
+  assert name([low, _cell(0.2, [2.1, 4.0, 5.0])]) == 'Best: rate=0.2.'
+  assert 'overlap' in name([low, _cell(0.2, [1.9, 4.0, 5.0])])
+  assert 'overlap' in name([low, _cell(0.2, [np.nan] * 3), low])
+  assert 'fewer than 3' in name([low, _cell(0.2, [4.0, 5.0])])

@@ -12,6 +12,7 @@ import pytest
 from dm_env import specs
 
 from ftwax import types
+from ftwax.reporting import saved_games
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -117,3 +118,34 @@ def test_rows_that_are_asked_for_are_printed_alone(
   assert not (tmp_path / 'paper.md').exists()
   with pytest.raises(ValueError, match=r"--rows \(\['another'\]\)"):
     paper.main(dataclasses.replace(options, rows=('another',)))
+
+
+def test_games_of_people_count_at_full_pace(paper, tmp_path):
+  def save(number, outcome, *kinds, **more):
+    seats = [
+      {'name': str(seat), 'kind': kind, 'team': seat, 'rating': 0}
+      for seat, kind in enumerate(kinds)
+    ]
+    game = {
+      'format': saved_games.FORMAT, 'game': 'pit', 'script': 'pit', 'code': '',
+      'facts': {}, 'seats': seats, 'states': [], 'outcome': outcome,
+      'time': '2026-01-01T00:00:00', **more,
+    }  # fmt: skip
+    path = tmp_path / f'20260101-00000{number}-pit.json'
+    path.write_text(json.dumps(game))
+
+  options = paper.Options()
+  claim, verdict = paper.people(options)[0][::2]
+  assert verdict == paper.UNTRIED
+  for number in range(4):
+    save(number, [-1, 1], 'person', 'player')
+  save(4, [1, -1], 'player', 'person', level='hard')
+  save(5, [1, -1], 'person', 'player', level='easy')  # Members rested.
+  save(6, [1, -1], 'player', 'player')
+  save(7, [1, -1], 'person', 'person')
+  row, untried = paper.people(
+    dataclasses.replace(options, people=str(tmp_path))
+  )
+  assert row.claim == claim and row.verdict == paper.HOLDS
+  assert row.ours == '1.00 (1.00 to 1.00) in 5 games'
+  assert untried.verdict == paper.UNTRIED

@@ -68,7 +68,7 @@ def test_the_table_has_a_row_for_each_variant(asked, capsys):
   lines = capsys.readouterr().out.splitlines()
   (curves,) = [line for line in lines if line.startswith('Curves: ')]
   content = pathlib.Path(curves.removeprefix('Curves: ')).read_text('utf-8')
-  assert 'with tasks, mean of 2' in content
+  assert 'with tasks, 2 seeds' in content
   means = ['7.5 (7 to 8)', '6.75 (6.25 to 7.25)']
   assert [re.split('  +', line.strip()) for line in lines[1:4]] == [
     ['mean return', 'runs', 'over all episodes', 'steps',

@@ -33,8 +33,9 @@ _HURRY = """const wait = setTimeout;
 setTimeout = (does, period) => wait(does, period > 1000 ? period / 20 : period);
 """
 
-# The path of the first chart of the live page, and its number of points.
-_PATH = 'document.querySelector(".chart .line")?.getAttribute("d") || ""'
+# The path of the last chart at the top of the live page, and its points.
+_LINES = '[...document.querySelectorAll("#top .line")]'
+_PATH = f'{_LINES}.at(-1)?.getAttribute("d") || ""'
 _NUM_POINTS = f'({_PATH}).split(/[ML]/).length - 1'
 
 pytestmark = pytest.mark.skipif(
@@ -156,7 +157,10 @@ def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
   _check_looks(page, 'play')
 
 
-def test_the_page_of_the_site_is_played_by_keys(page, tmp_path):
+_HASTE = '[speed.max, speed.value] = [1000, 1000]'
+
+
+def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   site = web_helpers.make_site_game(tmp_path).as_uri()
   page.context.set_offline(True)
   page.add_init_script(
@@ -164,42 +168,65 @@ def test_the_page_of_the_site_is_played_by_keys(page, tmp_path):
     ' (drawn = drawn * 48271 % 2147483647) / 2147483647;'
   )
   page.goto(site)
+  # Members play behind the button, before anybody has done anything.
+  before = page.locator('#canvas').screenshot()
+  page.wait_for_timeout(1_000)
+  assert page.locator('#canvas').screenshot() != before
   assert page.locator('#rules li').count() == 3
   assert 'You are the figure in the ring, in Blue' in page.inner_text('#rules')
-  assert page.inner_text('#play') == 'Play'
-  page.evaluate("document.querySelector('#speed').max = 1000")
-  page.evaluate("document.querySelector('#speed').value = 1000")
-  page.click('#new_map')
-  page.keyboard.press('Space')  # Starts the game, and tags.
-  page.wait_for_selector('#play:has-text("Pause (Esc)")')
-  page.keyboard.press('Escape')
-  status = page.inner_text('#status')
-  page.click('#new_map')  # In the middle of a game.
-  page.wait_for_timeout(100)
-  assert page.inner_text('#status') == 'Press Play, or an arrow key.'
-  page.keyboard.press('ArrowRight')
-  page.wait_for_selector('#share')
-  assert status.endswith('moves left')
-  # Who then stands still does not win.
-  end = page.inner_text('#status')
-  assert ', 0 moves left. ' in end and 'You won' not in end
+  assert page.locator('#pad button').count() == 5
   _check_looks(page, 'site_play')
+  # Without the members' game, which draws as many numbers as there is time.
+  page.emulate_media(reduced_motion='reduce')
+  page.reload()
+  page.evaluate(_HASTE)
+  page.click('text=hard')
+  page.keyboard.press('Space')  # Starts the match, and tags.
+  page.wait_for_selector('#door', state='hidden')
+  page.keyboard.press('Escape')
+  assert page.inner_text('#headline') == 'Paused'
+  page.keyboard.press('ArrowRight')  # Nothing is played in a pause.
+  assert page.inner_text('#headline') == 'Paused'
+  page.click('#play:has-text("Continue")')
+  # Who then stands still does not win, and a draw is no win.
+  page.wait_for_selector('#save')
+  ours, theirs = map(int, re.findall(r'\d+', page.inner_text('#headline')))
+  assert ours <= theirs
+  with page.expect_download() as download:
+    page.click('#save')
+  page.click('#play:has-text("Next game")')
+  page.wait_for_selector('#headline:has-text("The population won, 0 : 2")')
+  detail = page.inner_text('#detail')
+  assert 'On hard. ' in detail
+  _check_looks(page, 'site_match')
+  # The file is a saved game, and its actions lead to the states in the game.
+  folder = tmp_path / 'games'
+  download.value.save_as(folder / download.value.suggested_filename)
+  ((_, record),) = saved_games.SavedGames(folder).readable()
+  assert [seat['kind'] for seat in record['seats']] == ['person'] + 3 * [
+    'player'
+  ]
+  assert record['outcome'] == ([-1, 1] if ours < theirs else [0, 0])
+  assert record['level'] == 'hard'
+  assert len(record['states']) == 301 and len(record['actions']) == 300
+  assert 'ftwax.games.capture_the_flag' in saved_games.to_html(record)
   page.click('#share')
   page.wait_for_selector('#copied:not(:empty)')
   shared = page.url
-  assert '#' in shared
   page.goto('about:blank')
   page.goto(shared)
-  assert page.inner_text('#play') == 'Watch the replay'
+  assert page.inner_text('#headline') == 'A match on hard'
   assert 'Each team takes' in page.inner_text('#rules')
-  page.evaluate("document.querySelector('#speed').max = 1000")
-  page.evaluate("document.querySelector('#speed').value = 1000")
-  page.click('#play')
-  page.wait_for_selector('#status:has-text("The end.")')
-  # The same game, so the same score.
-  score, _, _ = end.partition(',')
-  assert page.inner_text('#status').startswith(f'{score},')
   _check_looks(page, 'site_replay')
+  page.evaluate(_HASTE)
+  page.click('#play:has-text("Watch the replay")')
+  page.wait_for_selector(f'#headline:has-text(", {ours} : {theirs}")')
+  page.click('#play:has-text("Next game")')
+  page.wait_for_selector('#headline:has-text("The population won, 0 : 2")')
+  assert page.inner_text('#detail') == detail  # The same scores.
+  page.click('#leave:has-text("Play yourself")')
+  page.wait_for_selector('#play:has-text("Play")')
+  assert '#' not in page.url
 
 
 # Without the API, which documents modules that need Python 3.10.
@@ -228,6 +255,8 @@ _SEARCHES = {
   'early stopping': 'how_to/callbacks',
   'GPU': 'how_to/gpu',
   'agent does not learn': 'how_to/tips',
+  'action mask': 'how_to/turns_and_masks',
+  'tuned': 'how_to/settings',
 }
 
 
@@ -266,7 +295,8 @@ def test_searches_by_the_words_of_users_lead_to_the_right_page_first(
 ):
   _, address = site
   for words, expected in _SEARCHES.items():
-    page.goto(f'{address}/index.html')
+    # What is typed before the theme's script has begun is lost.
+    page.goto(f'{address}/index.html', wait_until='networkidle')
     page.fill('.md-search__input', words)
     result = '.md-search-result__item a'
     page.wait_for_selector(result, state='attached')
@@ -413,11 +443,21 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     assert page.evaluate(_NUM_POINTS) == 4
     page.hover('.chart')
     page.wait_for_selector('.told:has-text("steps")')
-    titles = page.locator('h3').all_inner_texts()
-    assert 'scores' in titles
-    assert 'Elo in the tournament, with 95% intervals' in titles
+    # The first screen has the return and the scores; the rest is behind tabs.
+    first = page.locator('#top h3').all_inner_texts()
+    assert first == ['scores', 'episode return']
+    tabs = page.locator('[role=tab]')
+    assert tabs.all_inner_texts() == ['Strength', 'Speed']
+    tabs.nth(1).click()
+    assert page.locator('[role=tabpanel]:visible h3').all_inner_texts() == [
+      'steps a second'
+    ]
+    tabs.nth(0).click()
+    assert page.locator('[role=tabpanel]:visible h3').all_inner_texts() == [
+      'Elo in the tournament, with 95% intervals'
+    ]
     page.wait_for_selector('.chart[aria-label*="a: 9, b: 0"]')
-    page.click('.charts summary')
+    page.click('#top figure:last-child summary')
     page.wait_for_selector('.charts td:has-text("0.4")')
     page.click('#nodes summary')
     page.wait_for_selector('#nodes td:has-text("seen 1 s ago")')

@@ -1,6 +1,7 @@
 """The page that follows runs, through the application."""
 
 import json
+import os
 import pathlib
 
 import pytest
@@ -206,3 +207,16 @@ def _room(client):
   return client.websocket_connect(
     'ws://127.0.0.1/runs/0/room', headers={'origin': web_helpers.BASE_URL}
   )
+
+
+def test_a_run_that_compiles_knows_how_long_the_last_one_did(tmp_path):
+  now = web_helpers.make_run(tmp_path / 'b')
+  (now / 'logs' / 'train.jsonl').unlink()
+  assert _client(now).get('/runs').json()[0]['compiling_s'] is None
+  before = web_helpers.make_run(tmp_path / 'a')  # It trained for 20 seconds.
+  log = before / 'logs' / 'train.jsonl'
+  os.utime(log, (1_000.0, 1_000.0))
+  os.utime(before / 'config.json', (950.0, 950.0))
+  assert _client(now).get('/runs').json()[0]['compiling_s'] == 30.0
+  (before / 'command.txt').write_text('a\nb\n')  # Resumed: nobody knows.
+  assert _client(now).get('/runs').json()[0]['compiling_s'] is None

@@ -2,7 +2,8 @@
 // Charts that all pages share: SVG in the colours of the page. A figure is
 //   {kind: 'lines', alt, x, log, small, range, marks: [{name, y}],
 //    lines: [{name, x, y, low, high, color}]}: y, low, high may hold nulls;
-//   {kind: 'intervals', alt, x, rows: [{name, value, low, high, color}]};
+//   {kind: 'intervals', alt, x, rows: [{name, value, low, high, color,
+//    points}]};
 //   {kind: 'descent', alt, x, rows, members, end}: rows of a lineage.
 // `color` counts the colours of members; lines without one are grey.
 {
@@ -86,7 +87,7 @@
 
   const kinds = {
     lines(chart, figure, width) {
-      const height = figure.small ? 160 : 230, box = {left: 52, right: width - 18, top: 8, bottom: height - 38};
+      const height = figure.small ? (width < 220 ? 112 : 160) : 230, box = {left: width < 220 ? 36 : 52, right: width - 18, top: 8, bottom: height - 38};
       const {lines, marks = [], log} = figure;
       const first = Math.min(...lines.map(({x}) => x[0])), last = Math.max(...lines.map(({x}) => x.at(-1)));
       const [low, high] = endsOf([...lines.flatMap(({y, low = [], high = []}) => [...y, ...low, ...high]), ...marks.map(({y}) => y)], figure);
@@ -128,7 +129,7 @@
     intervals(chart, figure, width) {
       const {rows} = figure, height = 24 * rows.length + 42;
       const box = {left: 8 + 7 * Math.max(...rows.map(({name}) => name.length)), right: width - 18, top: 4, bottom: height - 38};
-      const [low, high] = endsOf(rows.flatMap((row) => [row.value, row.low, row.high]), figure);
+      const [low, high] = endsOf(rows.flatMap((row) => [row.value, row.low, row.high, ...(row.points || [])]), figure);
       const toX = scaleOf(low, high, box.left, box.right);
       const svg = draw('svg', {width, height});
       axes(svg, box, toX, null, ticksOf(low, high, false, width / 70), [], figure.x);
@@ -137,6 +138,7 @@
         svg.append(draw('text', {x: box.left - 8, y: y + 4, 'text-anchor': 'end'}, row.name),
           draw('line', {x1: box.left, x2: box.right, y1: y, y2: y, class: 'grid'}),
           draw('line', {x1: toX(row.low), x2: toX(row.high), y1: y, y2: y, stroke: color, 'stroke-width': 2.5}),
+          ...(row.points || []).map((point) => draw('circle', {cx: toX(point), cy: y, r: 3, fill: 'none', stroke: color})),
           draw('circle', {cx: toX(row.value), cy: y, r: 4.5, fill: color},
             draw('title', {}, `${row.name}: ${format(row.value)} (${format(row.low)} to ${format(row.high)})`)));
       });

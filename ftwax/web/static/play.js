@@ -146,7 +146,8 @@
     const isMain = (button) => /^Arrow|^Space/.test(button.className);
     byId('keys').replaceChildren(
       element('div', {className: 'pad'}, ...buttons.filter(isMain)),
-      element('div', {className: 'row more'}, ...buttons.filter((button) => !isMain(button))));
+      element('details', {className: 'more', hidden: buttons.every(isMain)}, element('summary', {textContent: 'More keys'}),
+        element('div', {className: 'row'}, ...buttons.filter((button) => !isMain(button)))));
   };
 
   const keyOf = (event) => {

@@ -4,25 +4,27 @@
   const {element, format} = ftwax;
   const byId = (id) => document.getElementById(id);
   // With more rows, a point of a curve is the mean of an interval of steps.
-  const MOST_POINTS = 150;
+  const MOST_POINTS = 60;
   // Milliseconds between two requests: as many that drawing takes a hundredth of the time, within bounds.
   const [SHORTEST, LONGEST] = [5000, 30000];
   const periodAfter = (drawing) => Math.min(Math.max(SHORTEST, 100 * drawing), LONGEST);
   const COUNTS = ['actor_steps', 'learner_steps', 'episodes', 'seconds', 'generation', 'num_episodes'];
-  // Sections in their order; a chart goes to the first that wants it.
+  // The top of the page, then sections behind tabs, in their order; a chart goes
+  // to the first that wants it.
+  const TOP = 'Progress';
   const SECTIONS = [
-    ['Progress', (log, name) => log === 'train' && !name.startsWith('event')],
+    [TOP, (log, name) => log === 'train' ? name === 'episode_return' : name === 'scores'],
     ['Strength', (log) => /^evaluation|^tournament|^strength/.test(log)],
     ['Lineage', (log) => log === 'lineage'],
-    ['Ratings and returns of members', (log, name) => log === 'population' && /ratings$|returns$/.test(name)],
+    ['Members', (log, name) => log === 'population' && /ratings$|returns$/.test(name)],
     ['Hyperparameters', (log, name) => name.startsWith('hyperparameters/')],
     ['Internal rewards', (log, name) => /internal_rewards/.test(name)],
-    ['Events in a game', (log, name) => /event_r/.test(name)],
-    ['Throughput and where time goes', (log, name) => log === 'speed' || /^wait_|sample_age/.test(name)],
-    ['Losses and learning', (log) => log.startsWith('learner')],
-    ['Other logs', () => true],
+    ['Events', (log, name) => /event_r/.test(name)],
+    ['Speed', (log, name) => log === 'speed' || /^wait_|sample_age/.test(name)],
+    ['Learning', (log) => /^learner|^train/.test(log)],
+    ['Other', () => true],
   ];
-  const SMALL = ['Hyperparameters', 'Internal rewards', 'Events in a game', 'Throughput and where time goes', 'Losses and learning'];
+  const LARGE = [TOP, 'Strength', 'Lineage', 'Members'];
   let runs = [];
   const charts = new Map();
 
@@ -100,17 +102,18 @@
 
   // Whether it runs and how long still, or since when it does not.
   const state = (run, steps) => {
-    const age = Math.min(...Object.values(run.ages));
+    const age = Math.min(...Object.values(run.ages)), {fact} = run;
     const speed = speedRows(run).at(-1)?.['steps a second'];
     const since = Number.isFinite(age) ? ` ${duration(age)} ago` : '';
-    if (run.fact.running ?? age < 60) {
-      const left = (run.fact.steps - steps) / speed;
+    if (fact.running ?? age < 60) {
+      const left = (fact.steps - steps) / speed;
       // Until its first call returns, a run compiles.
       const hasRows = Object.entries(run.logs).some(([label, rows]) => label !== 'lineage' && rows.length);
-      return !hasRows ? 'Compiling' : !speed ? 'Starting' : `Running${left > 0 ? `, ${duration(left)} left` : ''}, at ${Math.round(speed).toLocaleString()} steps/s`;
+      const before = fact.compiling_s > 0 ? `, which took ${duration(fact.compiling_s)} last time` : '';
+      return ['runs', !hasRows ? `Compiling${before}` : !speed ? 'Starting' : `Running${left > 0 ? `, ${duration(left)} left` : ''}, at ${Math.round(speed).toLocaleString()} steps/s`];
     }
-    if (steps >= run.fact.steps) return `Finished${since}`;
-    return run.fact.error ? `Stopped by an error${since}` : since ? `Stopped${since}` : 'Has not started';
+    if (steps >= fact.steps) return ['ended', `Finished${since}`];
+    return ['stopped', fact.error ? `Stopped by an error${since}` : since ? `Stopped${since}` : 'Has not started'];
   };
 
   // The strongest member, by the best measure that there is.
@@ -144,12 +147,12 @@
   const showRuns = () => {
     const focus = document.activeElement.id;
     byId('runs').replaceChildren(...runs.map((run, index) => {
-      const steps = last(run, 'actor_steps');
+      const steps = Math.max(...Object.values(run.logs).map((rows) => rows.at(-1)?.actor_steps || 0)) || undefined;
       const play = element('button', {type: 'button', id: `play${index}`, textContent: 'Watch or play'});
       play.setAttribute('aria-label', `Watch or play games of ${run.fact.name}`);
       play.disabled = !run.fact.checkpoint;
       play.onclick = () => showGame(index);
-      const all = run.fact.steps;
+      const all = run.fact.steps, [kind, words] = state(run, steps);
       const line = (text, className = '') => text ? element('p', {textContent: text, className}) : '';
       const share = steps === undefined ? '' : steps.toLocaleString() + (all ? ` of ${all.toLocaleString()} (${Math.floor(100 * steps / all)}%)` : '');
       const bar = all ? element('progress', {max: all, value: steps || 0}) : '';
@@ -157,7 +160,7 @@
       const report = run.fact.report ? element('a', {id: `report${index}`, href: `/runs/${index}/report`, textContent: 'Report', target: '_blank', rel: 'noopener'}) : '';
       return element('article', {className: 'run'},
         element('h2', {textContent: nameOf(run), title: run.fact.command || ''}),
-        line(state(run, steps), 'score'), bar, line(share && `${share} steps`), line(best(run)), line(scores(run)),
+        line(words, `score ${kind}`), bar, line(share && `${share} steps`), line(best(run)), line(scores(run)),
         element('p', {className: 'row'}, play, report,
           element('span', {className: 'quiet', textContent: `seed ${run.fact.seed ?? '?'}, ${run.fact.checkpoint ? `checkpoint ${run.fact.checkpoint}` : 'no checkpoint yet'}`})));
     }));
@@ -274,15 +277,31 @@
   const isFlat = (found) => found.every(({y, low = [], high = []}) =>
     [...y, ...low, ...high].every((v) => v === null || v === found[0].y[0]));
 
-  const section = (title) => {
-    const id = `section ${title}`;
-    if (!byId(id)) {
-      const made = element('section', {id}, element('h2', {textContent: title}), element('div', {className: SMALL.includes(title) ? 'charts small' : 'charts'}));
-      const order = SECTIONS.map(([name]) => `section ${name}`);
-      const after = [...byId('sections').children].find((other) => order.indexOf(other.id) > order.indexOf(id));
-      byId('sections').insertBefore(made, after || null);
+  // The section that is open, which people may have chosen.
+  let open = '', isChosen = false;
+  const choose = (title) => {
+    open = title;
+    for (const tab of byId('tabs').children) {
+      const isOpen = tab.textContent === title;
+      tab.setAttribute('aria-selected', isOpen);
+      byId(tab.getAttribute('aria-controls')).hidden = !isOpen;
     }
-    return byId(id).lastChild;
+  };
+
+  const section = (title) => {
+    if (title === TOP) return byId('top');
+    const order = SECTIONS.map(([name]) => name), index = order.indexOf(title), id = `section${index}`;
+    if (!byId(id)) {
+      const tab = element('button', {type: 'button', id: `tab${index}`, textContent: title, onclick: () => { isChosen = true; choose(title); }});
+      const made = element('section', {id, className: LARGE.includes(title) ? 'charts' : 'charts small'});
+      for (const [part, name, value] of [[tab, 'role', 'tab'], [tab, 'aria-controls', id], [made, 'role', 'tabpanel'], [made, 'aria-labelledby', tab.id]])
+        part.setAttribute(name, value);
+      const after = [...byId('tabs').children].findIndex((other) => order.indexOf(other.textContent) > index);
+      byId('tabs').insertBefore(tab, byId('tabs').children[after] || null);
+      byId('sections').insertBefore(made, byId('sections').children[after] || null);
+      choose(isChosen || (open && order.indexOf(open) < index) ? open : title);
+    }
+    return byId(id);
   };
 
   const showChart = (id, label, name, title, figure) => {
@@ -293,7 +312,7 @@
       section(place).append(root);
       charts.set(id, chart = new ftwax.Chart(root, title));
     }
-    chart.show({...figure, small: SMALL.includes(place)});
+    chart.show({...figure, small: !LARGE.includes(place)});
     return chart;
   };
 
@@ -311,7 +330,7 @@
     const ofEvents = Array.isArray(value) && value.length === events.length && value.length !== run.fact.members;
     if (Array.isArray(value?.[0])) value[0].forEach((_, i) => show(`/${i}`, readable(events[i] || `event ${i}`), (all) => all ? all.map((one) => one[i]) : []));
     else if (ofEvents) value.forEach((_, i) => show(`/${i}`, readable(events[i]), (all) => [all?.[i]]));
-    else if (value !== undefined) show('', headed(name, some));
+    else if (value !== undefined) show('', headed(name, some) + (label.startsWith('evaluation') ? ', in evaluation' : ''));
   };
 
   // Elo by one fit to the games of all evaluations; the mean of several runs.
@@ -336,11 +355,13 @@
 
   const showScores = (id, some, label, prefix) => {
     const names = [...new Set(some.flatMap(({logs}) => Object.keys(logs[label]?.at(-1) || {})))].filter((name) => name.startsWith('scores/'));
-    const one = some.length === 1;
-    const groups = one ? [['scores', names]] : names.map((name) => [`score against ${readable(name)}`, [name]]);
+    const one = some.length === 1, members = last(some[0], 'member_scores')?.length || 1;
+    // Of one run, the mean of members and their range.
+    const linesOf = (name, i) => one && members > 1 ? lines(some, label, 'member_scores', (all) => all.map((row) => row[i])) : lines(some, label, name);
+    const groups = one ? [[members > 1 ? 'scores of members, mean and range' : 'scores', names]] : names.map((name) => [`score against ${readable(name)}`, [name]]);
     for (const [title, group] of groups.filter(([, group]) => group.length)) {
-      const found = group.flatMap((name, i) => lines(some, label, name).map((line) => one ? {...line, name: readable(name), color: i} : line));
-      if (found.length) showChart(`${id}/${label}/${title}`, label, 'scores', prefix + title, figureOf(title, found, {range: [0, 1]}));
+      const found = group.flatMap((name, i) => linesOf(name, i).map((line) => one ? {...line, name: readable(name), color: i} : line));
+      if (found.length) showChart(`${id}/${label}/${group[0]}`, label, 'scores', prefix + title, figureOf(title, found, {range: [0, 1]}));
     }
   };
 
@@ -379,8 +400,10 @@
       if (label === 'lineage') continue;
       if (label.startsWith('evaluation')) showScores(id, some, label, prefix);
       const names = new Set(some.flatMap(({logs}) => Object.keys(logs[label]?.at(-1) || {})));
+      // They are the means of the members' rates.
+      if (label === 'train' && some.some(({logs}) => logs.population?.at(-1)?.event_rates)) names.delete('event_returns');
       for (const name of names)
-        if (!COUNTS.includes(name) && !/^payoff_|^games$|^member_(scores|games|payoff|elo)|^elo$|^scores\//.test(name))
+        if (!COUNTS.includes(name) && !/^payoff_|^games$|^member_(scores|games|payoff|elo)|^elo$|^scores\/|_std$/.test(name))
           showNumber(`${id}/${label}/${name}`, some, label, name, prefix);
     }
     for (const run of some) {
@@ -400,6 +423,7 @@
     for (const run of runs) experiments.set(run.fact.experiment || '', [...experiments.get(run.fact.experiment || '') || [], run]);
     for (const [name, some] of experiments)
       showExperiment(name, some, experiments.size > 1 ? `${readable(name || 'unknown')}: ` : '');
+    byId('controls').hidden = !charts.size;
   };
 
   byId('axis').onchange = byId('average').onchange = () => { for (const run of runs) run.changed = true; show(); };
