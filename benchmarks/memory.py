@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 import common
 import jax
 import jax.numpy as jnp
+import memory_tasks as tasks
 import numpy as np
 from matplotlib import pyplot as plt
 
@@ -49,9 +50,7 @@ from ftwax.agents import ftw, ppo
 from ftwax.environments import (
   copying,
   functional,
-  long_recall,
   memory_chain,
-  popgym,
   recall,
 )
 from ftwax.networks import cores
@@ -124,13 +123,13 @@ _TASKS: Mapping[str, _Task] = {
   },
   **{
     f'noisy_recall_{delay}': _Task(
-      functools.partial(long_recall.make, delay), delay + 1, 0.25
+      functools.partial(tasks.long_recall, delay), delay + 1, 0.25
     )
     for delay in (30, 100, 300, 1000)
   },
   **{
     f't_maze_{delay}': _Task(
-      functools.partial(long_recall.make, delay, num_goals=2, noise_size=0),
+      functools.partial(tasks.long_recall, delay, num_goals=2, noise_size=0),
       delay + 1,
       0.5,
     )
@@ -138,16 +137,18 @@ _TASKS: Mapping[str, _Task] = {
   },
   'copying': _Task(copying.make, 20, 0.25),
   'recall_by_key': _Task(recall.make, 12, 0.25),
-  'repeat_previous_easy': _Task(popgym.repeat_previous, 51, -0.5),
+  'repeat_previous_easy': _Task(tasks.repeat_previous, 51, -0.5),
   'repeat_previous_medium': _Task(
-    functools.partial(popgym.repeat_previous, 2, 32), 103, -0.5
+    functools.partial(tasks.repeat_previous, 2, 32), 103, -0.5
   ),
   'repeat_previous_hard': _Task(
-    functools.partial(popgym.repeat_previous, 3, 64), 155, -0.5
+    functools.partial(tasks.repeat_previous, 3, 64), 155, -0.5
   ),
   **{
     f'count_recall_{difficulty}': _Task(
-      functools.partial(popgym.count_recall, *sizes), 52 * sizes[0] - 1, -0.9
+      functools.partial(tasks.count_recall, *sizes),
+      52 * sizes[0] - 1,
+      -0.9,
     )
     for difficulty, sizes in zip(
       _DIFFICULTIES, ((1, 2), (2, 4), (4, 13)), strict=True
@@ -155,7 +156,9 @@ _TASKS: Mapping[str, _Task] = {
   },
   **{
     f'cart_pole_{difficulty}': _Task(
-      functools.partial(popgym.stateless_cart_pole, num_steps), num_steps, 0.1
+      functools.partial(tasks.stateless_cart_pole, num_steps),
+      num_steps,
+      0.1,
     )
     for difficulty, num_steps in zip(
       _DIFFICULTIES, (200, 400, 600), strict=True
@@ -390,7 +393,7 @@ class _Calls(NamedTuple):
 
 
 def _make_calls(core: str, num_units: int, length: int) -> _Calls:
-  spec = long_recall.make().spec
+  spec = tasks.long_recall().spec
   options = ppo.PPOConfig(sequence_length=2 * length)
   config = _with_core(options, core, num_units, spec)
   network = config.make_network(spec)
@@ -483,7 +486,7 @@ def _cells() -> Iterable[tuple[str, str]]:
     for core in _CORES
     if core not in (*_HIERARCHIES, 'gtrxl', 'feed_forward')
   ]
-  for names, tasks in (
+  for names, chosen in (
     (cheap, _COMPARED[:6]),
     (('rpth',), _CHOSEN),
     (cheap, _COMPARED[6:8]),
@@ -491,7 +494,7 @@ def _cells() -> Iterable[tuple[str, str]]:
     (cheap, _COMPARED[8:]),
     (_CORES, _COMPARED),
   ):
-    yield from ((task, core) for task in tasks for core in names)
+    yield from ((task, core) for task in chosen for core in names)
 
 
 def _with(args: argparse.Namespace, **changes: Any) -> argparse.Namespace:

@@ -47,7 +47,6 @@ _HOMES: Mapping[str, str] = {
   'copying': 'ftwax.environments.copying',
   'ftw_catch': 'ftwax.experiments.ftw_catch',
   'gymnax': 'ftwax.environments.gymnax_adapter',
-  'long_recall': 'ftwax.environments.long_recall',
   'memory_chain': 'ftwax.environments.memory_chain',
   'pgx': 'ftwax.environments.pgx_adapter',
   'recall': 'ftwax.environments.recall',

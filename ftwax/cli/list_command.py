@@ -21,9 +21,6 @@ _PARTS = (
 )
 
 
-# Environments that are not in `__all__`.
-_MORE = ('long_recall.py', 'popgym.py')
-
 _KINDS = ('experiments', 'tasks', 'agents', 'environments')
 
 
@@ -61,8 +58,7 @@ def _modules(package: pathlib.Path) -> Iterator[pathlib.Path]:
   need not be there, as importing one imports its library.
   """
   names = sorted(path.stem for path in package.glob('[a-z]*.py'))
-  patterns = ('*_adapter*.py', *_MORE)
-  adapters = {path.stem for one in patterns for path in package.glob(one)}
+  adapters = {path.stem for path in package.glob('*_adapter*.py')}
   tree = ast.parse((package / '__init__.py').read_text('utf-8'))
   for node in tree.body:
     if (

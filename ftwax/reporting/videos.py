@@ -16,10 +16,9 @@ _MIN_WIDTH = 320
 
 _PAPER, _INK = (255, 255, 255), (36, 41, 47)
 _MARGIN = 8
-_NUM_PACKED_COLORS = 2**24
 
-# Films with at most this many different colors have one palette.
-_MAX_SHARED_COLORS = 4096
+# Frames whose colors make the palette of a film.
+_NUM_SAMPLES = 32
 
 Color = tuple[int, int, int]
 
@@ -169,49 +168,10 @@ def write_gif(
 
 
 def _to_images(frames: npt.NDArray[np.uint8]) -> list[Image.Image]:
-  """Converts frames to images, which share a palette if there are few colors.
-
-  Frames with many colors are left to Pillow, which makes a palette for each in
-  ten times the time.
-  """
-  is_seen = np.zeros(_NUM_PACKED_COLORS, bool)
-  for frame in frames:
-    is_seen[_pack(frame)] = True
-  packed = np.flatnonzero(is_seen)
-  if len(packed) > _MAX_SHARED_COLORS:
-    return [Image.fromarray(frame) for frame in frames]
-  colors = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=-1)
-  index = np.zeros(_NUM_PACKED_COLORS, np.uint16)
-  index[packed] = np.arange(len(packed))
-  palette = colors
-  if len(colors) > 256:
-    counts = np.zeros(len(colors), np.int64)
-    for frame in frames:
-      counts += np.bincount(index[_pack(frame)].ravel(), minlength=len(colors))
-    palette = _make_palette(colors[np.argsort(-counts, kind='stable')])
-    distance = np.sum((colors[:, None] - palette) ** 2, axis=-1)
-    index[packed] = np.argmin(distance, axis=1)
-  images = []
-  for frame in frames:
-    images.append(Image.fromarray(index[_pack(frame)].astype(np.uint8), 'P'))
-    images[-1].putpalette(palette.astype(np.uint8).tobytes())
-  return images
-
-
-def _make_palette(colors: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-  """Returns 256 of more than so many colors [K, 3], or colors close to them.
-
-  Half of the palette are the first colors, so that the most frequent ones, of
-  areas, stay exact. The other half are means of the others, which are mostly
-  shades of smoothed edges.
-  """
-  areas, shades = np.split(colors, [128])
-  image = Image.fromarray(shades[None].astype(np.uint8)).quantize(128)
-  means = np.array(image.getpalette(), np.int64).reshape(-1, 3)[:128]
-  return np.concatenate([areas, means])
-
-
-def _pack(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-  """Returns the 24-bit color of each pixel, [H, W]."""
-  red, green, blue = np.moveaxis(frame, -1, 0).astype(np.int32)
-  return red << 16 | green << 8 | blue
+  """Converts frames to images that share a palette of at most 256 colors."""
+  some = frames[:: max(1, len(frames) // _NUM_SAMPLES)]
+  palette = Image.fromarray(np.concatenate(some)).quantize(256)
+  return [
+    Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)
+    for frame in frames
+  ]

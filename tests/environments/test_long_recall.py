@@ -1,16 +1,15 @@
 """Recall over a long delay: what is shown, what is asked for, what is paid."""
 
 import episodes
+import memory_tasks as tasks
 import numpy as np
 import pytest
-
-from ftwax.environments import long_recall
 
 _DELAY, _NUM_GOALS = 6, 3
 
 
 def _make_loop():
-  return episodes.HostLoop(long_recall.make(_DELAY, _NUM_GOALS, noise_size=2))
+  return episodes.HostLoop(tasks.long_recall(_DELAY, _NUM_GOALS, noise_size=2))
 
 
 def test_who_remembers_earns_one():
@@ -48,4 +47,4 @@ def test_who_is_wrong_earns_nothing():
 )
 def test_bad_options(options, message):
   with pytest.raises(ValueError, match=message):
-    long_recall.make(**options)
+    tasks.long_recall(**options)

@@ -31,20 +31,6 @@ def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
   assert list((tmp_path / 'ftwax' / 'jax').glob('jit_call-*'))
 
 
-@pytest.mark.slow
-def test_repeat_copy_runs(tmp_path):
-  arguments = [
-    'research/repeat_copy.py',
-    '--updates=20',
-    '--report_every=10',
-  ]
-  result = commands.run([*arguments, '--seeds=1'], tmp_path)
-  assert result.returncode == 0, result.stderr
-  assert re.search(r'exact update 20: \d', result.stdout)
-  names = {path.name for path in tmp_path.iterdir()}
-  assert {'exact_0.png', 'losses.json'} <= names
-
-
 def test_the_main_job_ends_with_its_report(tmp_path):
   run_dir = tmp_path / 'run'
   arguments = [

@@ -5,10 +5,9 @@ import episodes
 import gymnasium
 import jax
 import jax.numpy as jnp
+import memory_tasks as tasks
 import numpy as np
 import pytest
-
-from ftwax.environments import popgym
 
 
 def _play(made, choose):
@@ -28,7 +27,7 @@ def test_repeat_previous_pays_for_the_card_some_steps_ago():
   def remember(seen):
     return int(np.argmax(seen[max(len(seen) - k, 0)]))
 
-  made = popgym.repeat_previous()
+  made = tasks.repeat_previous()
   seen, rewards, last = _play(made, remember)
   assert len(rewards) == num_cards - 1
   np.testing.assert_array_equal(rewards[: k - 1], 0.0)
@@ -46,16 +45,16 @@ def test_count_recall_pays_for_the_number_of_cards_of_a_kind():
   def count(seen):
     return int(np.sum(np.stack(seen)[:, :2] @ seen[-1][2:]))
 
-  seen, rewards, last = _play(popgym.count_recall(), count)
+  seen, rewards, last = _play(tasks.count_recall(), count)
   np.testing.assert_allclose(rewards, np.full(51, 1 / 51), rtol=1e-6)
   assert last.discount == 0.0
   np.testing.assert_array_equal(seen.sum(0) + last.observation, 26)
-  _, wrong, _ = _play(popgym.count_recall(), lambda seen: count(seen) - 1)
+  _, wrong, _ = _play(tasks.count_recall(), lambda seen: count(seen) - 1)
   np.testing.assert_allclose(wrong.sum(), -1.0, rtol=1e-5)
 
 
 def test_the_cart_moves_as_in_gymnasium():
-  made = popgym.stateless_cart_pole(num_steps=30)
+  made = tasks.stateless_cart_pole(num_steps=30)
   other = gymnasium.make('CartPole-v1').unwrapped
   other.reset(seed=0)
   state, timestep = made.reset(jax.random.PRNGKey(0))
@@ -77,7 +76,7 @@ def test_a_cart_that_stays_up_is_stopped():
     velocity = seen[-1] - seen[-2] if len(seen) > 1 else np.zeros(2)
     return int(seen[-1][1] + 20 * velocity[1] > 0)
 
-  made = popgym.stateless_cart_pole(num_steps=50)
+  made = tasks.stateless_cart_pole(num_steps=50)
   _, rewards, last = _play(made, balance)
   assert len(rewards) == 50
   np.testing.assert_allclose(rewards.sum(), 1.0, rtol=1e-5)
@@ -87,11 +86,15 @@ def test_a_cart_that_stays_up_is_stopped():
 @pytest.mark.parametrize(
   ('make', 'options', 'message'),
   [
-    (popgym.repeat_previous, {'k': 0}, r'k \(0\) must be at least 1'),
-    (popgym.repeat_previous, {'k': 52}, r'k \(52\) must be below'),
-    (popgym.count_recall, {'num_kinds': 3}, r'num_kinds \(3\) of count_recall'),
+    (tasks.repeat_previous, {'k': 0}, r'k \(0\) must be at least 1'),
+    (tasks.repeat_previous, {'k': 52}, r'k \(52\) must be below'),
     (
-      popgym.stateless_cart_pole,
+      tasks.count_recall,
+      {'num_kinds': 3},
+      r'num_kinds \(3\) of count_recall',
+    ),
+    (
+      tasks.stateless_cart_pole,
       {'num_steps': 0},
       r'num_steps \(0\) must be at least 1',
     ),
