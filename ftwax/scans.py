@@ -17,12 +17,13 @@ from ftwax import types
 
 
 def counts_launches() -> bool:
-  """Returns whether few kernels matter more than few operations: not on CPUs.
+  """Returns whether few kernels matter more than few operations.
 
-  There packing costs acting 5%, the hand-written unroll of an LSTM 28%, and
-  unrolled returns take up to twice as long.
+  Not on CPUs: packing costs acting 5% there, the hand-written unroll of an LSTM
+  28%, and unrolled returns take up to twice as long. Not with several devices
+  either: one vector would gather the rows that are split over them.
   """
-  return jax.default_backend() != 'cpu'
+  return jax.default_backend() != 'cpu' and jax.device_count() == 1
 
 
 def scan(

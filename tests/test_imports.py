@@ -27,6 +27,7 @@ HAS_REVERB = sys.version_info < (3, 11)
 # Rooms in which no file may load the heavy half, at any depth.
 FUNCTIONAL = [
   'types.py',
+  'scans.py',
   'trees.py',
   'hyperparameters.py',
   'distributions.py',
@@ -54,6 +55,7 @@ FUNCTIONAL = [
 # Files that all rooms share.
 SHARED = {
   'types',
+  'scans',
   'trees',
   'compilation',
   'hyperparameters',

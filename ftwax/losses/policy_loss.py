@@ -6,7 +6,7 @@ agent can use any of them.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import dm_env
 import jax
@@ -38,8 +38,7 @@ class Transitions(NamedTuple):
     a_tm1: int32 [T] or float32 [T, n] for each part, the action taken.
     v_tm1: float32 [T], value before the action.
     v_t: float32 [T], value after the action; at the end of an episode, that of
-      its last observation, so that a truncated episode bootstraps; None where
-      targets are given.
+      its last observation, so that a truncated episode bootstraps.
     r_t: float32 [T], reward for the action.
     discount_t: float32 [T], discount after the action, the agent's times the
       environment's: zero where the episode terminated, not where it was
@@ -108,8 +107,7 @@ def make_transitions(
   """Converts the `T + 1` steps of one stream to `T` transitions.
 
   Args:
-    output: output of the learner's network, leaves [T + 1, ...]; [T, ...] for
-      losses whose targets are given, which need no value after the last step.
+    output: output of the learner's network, leaves [T + 1, ...].
     trajectory: trajectory of the behaviour policy, without a batch axis.
     hyperparameters: only `discount` and `max_abs_reward` are used.
     return_scale: see `clip_reward`.
@@ -117,17 +115,15 @@ def make_transitions(
   Returns:
     The transitions.
   """
+  tm1, t = slice(None, -1), slice(1, None)
   timestep = trajectory.timestep
-  num_steps = len(timestep.step_type) - 1
-  tm1, t = slice(num_steps), slice(1, None)
-  none: Any = None
   return Transitions(
     logits_tm1=jax.tree.map(lambda leaf: leaf[tm1], output.logits),
     # [T] already: the action at the last step is in the next trajectory.
     behaviour_logits_tm1=trajectory.logits,
     a_tm1=jax.tree.map(lambda leaf: leaf[t], trajectory.previous_action),
     v_tm1=output.value[tm1],
-    v_t=output.value[t] if len(output.value) > num_steps else none,
+    v_t=output.value[t],
     r_t=clip_reward(timestep.reward[t], hyperparameters, return_scale),
     discount_t=hyperparameters.discount * timestep.discount[t],
     mask_tm1=make_mask(timestep),

@@ -90,10 +90,7 @@ def test_targets_are_those_before_the_first_step(
     return transitions.v_tm1, transitions.r_t
 
   def loss(transitions, hyperparameters):
-    assert transitions.v_t is None  # Where targets are, it is not computed.
-    losses = vtrace.vtrace_loss(
-      transitions._replace(v_t=transitions.v_tm1), hyperparameters
-    )
+    losses = vtrace.vtrace_loss(transitions, hyperparameters)
     value, reward = transitions.targets
     return losses._replace(
       metrics={

@@ -60,11 +60,7 @@ def joint_loss(
     is_live[auxiliary.REPLAY] = batch.replay.is_live
   if batch.reward_prediction is not None:
     is_live[auxiliary.REWARD_PREDICTION] = batch.reward_prediction.is_live
-  # Auxiliary tasks learn from the last step, too; the policy from its targets.
-  skips_last = targets is not None and not objective.auxiliary_tasks
-  unrolled = _unroll(
-    objective.network, params, hyperparameters, trajectories, skips_last
-  )
+  unrolled = _unroll(objective.network, params, hyperparameters, trajectories)
   transitions = _make_transitions(unrolled[0], hyperparameters, return_scale)
   transitions = transitions._replace(targets=targets)
   loss, metrics = _policy_loss(objective, hyperparameters, transitions)
@@ -87,7 +83,6 @@ def joint_loss(
     # relative to the policy's does not depend on the reduction.
     loss /= _count(transitions)
   is_timestep = policy_loss_lib.is_timestep(batch.trajectory.timestep.step_type)
-  is_timestep = is_timestep[: len(unrolled[0].output.value)]
   value = jnp.where(is_timestep, unrolled[0].output.value, 0.0)
   value = jnp.sum(value) / jnp.maximum(1.0, jnp.sum(is_timestep))
   metrics = {**metrics, **auxiliary_metrics}
@@ -139,12 +134,8 @@ def _unroll(
   params: types.Params,
   hyperparameters: types.Hyperparameters,
   trajectories: list[types.Trajectory],
-  skips_last: bool = False,
 ) -> list[auxiliary.Unrolled]:
-  """Unrolls the network once over all trajectories, leaves [T + 1, sum(B)].
-
-  With `skips_last`, the outputs have leaves [T, sum(B)].
-  """
+  """Unrolls the network once over all trajectories, leaves [T + 1, sum(B)]."""
   joined = types.Trajectory(
     *(
       jax.tree.map(lambda *x, axis=axis: jnp.concatenate(x, axis), *leaves)
@@ -156,15 +147,13 @@ def _unroll(
       )
     )
   )
-  steps = (
+  output, _ = network.unroll(
+    params,
+    hyperparameters,
     joined.seed,
     acting.make_network_input(joined.timestep, joined.previous_action),
     acting.is_first(joined.timestep),
-  )
-  if skips_last:
-    steps = jax.tree.map(lambda leaf: leaf[:-1], steps)
-  output, _ = network.unroll(
-    params, hyperparameters, *steps, joined.recurrent_state
+    joined.recurrent_state,
   )
   unrolled, begin = [], 0
   for trajectory in trajectories:
