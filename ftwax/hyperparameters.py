@@ -157,9 +157,11 @@ class _Interval(_Scaled):
     """Lowest and highest value that the prior allows."""
     return self.bounds or (self.low, self.high)
 
-  @abc.abstractmethod
   def at(self, fraction: types.Array) -> types.Array:
     """Returns the value below which a fraction of all samples lies."""
+    value = self.low + (self.high - self.low) * fraction
+    # Rounding may leave the interval.
+    return jnp.clip(value, self.low, self.high)
 
   def sample(self, key: types.Key) -> types.Array:
     """Samples from [low, high]."""
@@ -176,12 +178,6 @@ class Uniform(_Interval):
     bounds: lowest and highest value that exploring may reach; None for
       (low, high).
   """
-
-  def at(self, fraction: types.Array) -> types.Array:
-    """Returns the value below which a fraction of all samples lies."""
-    value = self.low + (self.high - self.low) * fraction
-    # Rounding may leave the interval.
-    return jnp.clip(value, self.low, self.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -338,15 +334,13 @@ def sample(key: types.Key, priors: Priors) -> types.ArrayTree:
   keys = jax.random.split(key, len(leaves))
   # A single draw covers all intervals: many small ones are slow to compile.
   fractions = jax.vmap(jax.random.uniform)(keys)
-  return jax.tree.unflatten(
-    structure,
-    [
-      prior.at(fractions[index])
-      if isinstance(prior, _Interval)
-      else prior.sample(keys[index])
-      for index, prior in enumerate(leaves)
-    ],
-  )
+  values = [
+    prior.at(fraction)
+    if getattr(type(prior), 'sample', None) is _Interval.sample
+    else prior.sample(leaf_key)
+    for prior, leaf_key, fraction in zip(leaves, keys, fractions, strict=True)
+  ]
+  return jax.tree.unflatten(structure, values)
 
 
 def resample(

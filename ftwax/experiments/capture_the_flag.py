@@ -388,7 +388,7 @@ def finish(
       variables,
       opponents,
       options.games_per_pair,
-      plan.seating,
+      plan.seats,
     )
   names = [*(f'member {i}' for i in range(num_members)), *opponents]
   summary = evaluation.summarize_for_report(

@@ -218,33 +218,23 @@ def from_seats(
 
 
 def fill(
-  games: types.NumpyArray, seating: Seating
+  games: types.NumpyArray, places: types.NumpyArray
 ) -> Iterator[tuple[types.NumpyArray, types.NumpyArray]]:
-  """Deals games out in batches in which each player has its seats in `seating`.
-
-  Functions that were compiled for a seating can thus play any other games.
+  """Deals games out in batches that can be played by what `places` compiled.
 
   Args:
     games: int32 [K, P], the player on each seat.
-    seating: the number of seats of each player.
+    places: int32 [G, P], of which each batch has the same seats in any order.
 
   Yields:
     The indices of some games, int [B]; and the seats of a batch, int32 [G, P],
     of which these games are the first. Whoever has seats left has the others.
-
-  Raises:
-    ValueError: if a game has more seats for a player than `seating`.
   """
-  members = np.arange(seating.num_members)
-  taken = seating.num_members + seating.opponents[~seating.is_member]
-  every = np.concatenate([np.repeat(members, seating.seats_per_member), taken])
-  num_players = max(games.max(), every.max()) + 1
-  counts = np.stack(
-    [np.bincount(game, minlength=num_players) for game in games]
-  )
+  size = max(games.max(), places.max()) + 1
+  counts = np.stack([np.bincount(game, minlength=size) for game in games])
   waiting = np.arange(len(games))
   while waiting.size:
-    left = np.bincount(every, minlength=num_players)
+    left = np.bincount(places.reshape(-1), minlength=size)
     chosen: list[int] = []
     for game in waiting.tolist():
       if np.all(counts[game] <= left):
@@ -255,7 +245,7 @@ def fill(
         f'seats {games[waiting[0]].tolist()} of a game must be at most those of'
         f' each player in a batch, {left.tolist()}; choose a larger batch.'
       )
-    others = np.repeat(np.arange(num_players), left).reshape(-1, games.shape[1])
+    others = np.repeat(np.arange(size), left).reshape(-1, games.shape[1])
     yield np.array(chosen), np.concatenate([games[chosen], others])
     waiting = np.setdiff1d(waiting, chosen)
 

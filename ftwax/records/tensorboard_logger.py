@@ -1,12 +1,10 @@
 """Logs values as TensorBoard events."""
 
-import contextlib
 import io
 import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from ftwax.records import log_values
@@ -35,9 +33,16 @@ class TensorBoardLogger:
         row, the number of writes is used.
     """
     # Slow to import, and only needed if this logger is used.
-    with _torch_hidden():
+    # tensorboardX would load torch, 560 MB, for a type annotation.
+    modules: dict[str, Any] = sys.modules
+    hidden = {'torch'} - modules.keys()
+    modules.update(dict.fromkeys(hidden))
+    try:
       from tensorboardX import event_file_writer
       from tensorboardX.proto import event_pb2, summary_pb2
+    finally:
+      for name in hidden:
+        del modules[name]
 
     self._make_event = event_pb2.Event
     self._make_summary = summary_pb2.Summary
@@ -84,20 +89,6 @@ class TensorBoardLogger:
       )
       return [(key, {'image': image})]
     return [(tag, {'simple_value': x}) for tag, x in _scalars(key, value)]
-
-
-@contextlib.contextmanager
-def _torch_hidden() -> Iterator[None]:
-  """Hides torch: tensorboardX would load 560 MB for a type annotation."""
-  modules: dict[str, Any] = sys.modules
-  is_hidden = 'torch' not in modules
-  if is_hidden:
-    modules['torch'] = None  # Importing it is an ImportError.
-  try:
-    yield
-  finally:
-    if is_hidden:
-      del modules['torch']
 
 
 def _encode_png(image: Any) -> bytes:

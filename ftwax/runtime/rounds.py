@@ -39,14 +39,11 @@ class Rounds:
     self._population_logger = records.open_logger(generations.LABEL)
     seating, config = parts.seating, parts.experiment.population
     self._rate = jax.jit(functools.partial(loop.rate, seating, config))
-
-    @jax.jit
-    def begin(population: state_lib.PopulationState) -> Any:
-      key, seats_key = jax.random.split(population.key)
-      population = population._replace(key=key)
-      return matchmaking.begin_round(seats_key, population, seating, config)
-
-    self._begin = begin
+    self._begin = jax.jit(
+      lambda key, population: matchmaking.begin_round(
+        key, population, seating, config
+      )
+    )
 
   def start_totals(self) -> loop.Totals:
     """Returns the totals at the start of a round."""
@@ -70,7 +67,10 @@ class Rounds:
     members = population.members
     if not self._num_past:
       population = only_traits(population)
-    population, seats, past = self._begin(population)
+    key, seats_key = jax.random.split(population.key)
+    population, seats, past = self._begin(
+      seats_key, population._replace(key=key)
+    )
     return population._replace(members=members), np.asarray(seats), past
 
   def rate(

@@ -179,9 +179,6 @@ def _train(
   """
   init, train = train_lib.make_train(experiment)
 
-  def begin(key: types.Key, values: Mapping[str, types.Array]) -> Any:
-    return init(key, **values)
-
   def run(state: Any) -> Any:
     _, metrics = train(state)
     names = ('num_steps', 'episode_return', 'num_episodes', 'is_valid')
@@ -190,13 +187,12 @@ def _train(
   rows = [_hyperparameters(experiment, cell) for cell in cells]
   values = {name: jnp.array([row[name] for row in rows]) for name in rows[0]}
   keys = jnp.stack([jax.random.PRNGKey(seed) for seed in seeds])
-  over_seeds = jax.vmap(begin, in_axes=(0, None))
+  over_seeds = jax.vmap(lambda key, row: init(key, **row), in_axes=(0, None))
   over_cells = jax.vmap(over_seeds, in_axes=(None, 0), axis_size=len(cells))
   # Apart, since only training is worth optimizing.
   states = compilation.jit_unoptimized(over_cells)(keys, values)
-  metrics: Any = jax.device_get(
-    compilation.jit(jax.vmap(jax.vmap(run)))(states)
-  )
+  train_all = compilation.jit(jax.vmap(jax.vmap(run)))
+  metrics: Any = jax.device_get(train_all(states))
   if not metrics['is_valid'].all():
     raise ValueError(
       'environment must give timesteps that fit its specs, and some do not;'

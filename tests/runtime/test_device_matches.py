@@ -97,14 +97,14 @@ def test_games_are_dealt_out_in_batches_of_an_evaluation(
     'uniform': players.uniform(game.spec.actions),
   }
   # Members meet opponents alone, and have other numbers of seats than they.
-  places, plan = seating.make_evaluation_seating(
+  _, places = seating.make_evaluation_seating(
     game.teams, NUM_MEMBERS, 2, [(0, 1)] * len(opponents)
   )
   results = matches.round_robin(
     jax.random.PRNGKey(1), game, actor, variables, opponents, 4, places
   )
   num_games = 10 * 4
-  assert len(plan) < num_games
+  assert len(places) < num_games
   expected = tournament.round_robin(5, 4, game.teams)
   assert [result.place for result in results] == list(range(num_games))
   np.testing.assert_array_equal([r.seats for r in results], expected)
@@ -117,13 +117,13 @@ def test_games_are_dealt_out_in_batches_of_an_evaluation(
 
 def test_batches_have_the_seats_of_a_seating():
   teams = (0, 0, 1, 1)
-  places, plan = seating.make_evaluation_seating(teams, 2, 4, [(0, 1)])
+  _, places = seating.make_evaluation_seating(teams, 2, 4, [(0, 1)])
   games = tournament.round_robin(3, 10, teams)
   dealt = []
   for rows, batch in seating.fill(games, places):
-    assert batch.shape == plan.shape
+    assert batch.shape == places.shape
     np.testing.assert_array_equal(
-      np.bincount(batch.flat), np.bincount(plan.flat)
+      np.bincount(batch.flat), np.bincount(places.flat)
     )
     np.testing.assert_array_equal(batch[: len(rows)], games[rows])
     dealt += rows.tolist()

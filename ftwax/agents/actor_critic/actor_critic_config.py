@@ -317,7 +317,13 @@ class ActorCriticConfig(parts.Part):
         for task in self.tasks
         if isinstance(task, tasks_lib.Task)
       ),
-      example_hyperparameters=self._example_hyperparameters(),
+      # Of any values: samples would be compiled.
+      example_hyperparameters=jax.tree.map(
+        lambda leaf: np.ones(leaf.shape, leaf.dtype),
+        jax.eval_shape(
+          self.sample_hyperparameters, jax.ShapeDtypeStruct((2,), np.uint32)
+        ),
+      ),
     )
     if not isinstance(self.core, parts.Part) or callable(self.torso):
       # Trace custom parts now, so that a mismatch raises here.
@@ -381,14 +387,6 @@ class ActorCriticConfig(parts.Part):
   def sample_hyperparameters(self, key: types.Key) -> types.Hyperparameters:
     """Samples hyperparameters from their priors."""
     return hyperparameters_lib.sample(key, self.priors)
-
-  def _example_hyperparameters(self) -> types.Hyperparameters:
-    """Returns ones with the dtypes of samples; compiles nothing."""
-    key = jax.ShapeDtypeStruct((2,), np.uint32)
-    return jax.tree.map(
-      lambda leaf: np.ones(leaf.shape, leaf.dtype),
-      jax.eval_shape(self.sample_hyperparameters, key),
-    )
 
   def make_internal_rewards_prior(
     self, num_events: int

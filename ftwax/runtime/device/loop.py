@@ -158,16 +158,13 @@ class Loop:
   def start(self, state: LoopState) -> LoopState:
     """Seats members and starts all games; replaces the rollout, if any."""
     seats_key, games_key, actor_key, key = jax.random.split(state.key, 4)
+    seating, config = self.arena.seating, self.config
     population, seats, past = matchmaking.begin_round(
-      seats_key,
-      state.population,
-      self.arena.seating,
-      self.config,
+      seats_key, state.population, seating, config
     )
     arena_state, timestep = self.arena.reset(games_key, seats, past)
     init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
-    keys = jax.random.split(actor_key, self.config.num_members)
-    actors = jax.vmap(init)(keys)
+    actors = jax.vmap(init)(jax.random.split(actor_key, config.num_members))
     absences = self.arena.games.spec.absences
     return state._replace(
       population=population,

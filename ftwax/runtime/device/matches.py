@@ -194,7 +194,7 @@ def play(
   variables: types.ActorVariables,
   opponents: Mapping[str, players.Player],
   seats: types.NumpyArray,
-  places: seating.Seating | None = None,
+  places: types.NumpyArray | None = None,
 ) -> list[evaluation.GameResult]:
   """Plays one game for each row of `seats`.
 
@@ -202,26 +202,26 @@ def play(
     key: random key for games and actions.
     game: a single game.
     actor: selects actions for one member.
-    variables: the members' variables, leaves [N, ...], on the devices that play
-      or in NumPy arrays.
+    variables: the members' variables, leaves [N, ...].
     opponents: players that do not learn, by name.
     seats: int32 [K, P], the player on each seat: members are 0 to N - 1,
       opponents start at N. A team may mix players.
-    places: the games that are played at a time, by default all. What was
-      compiled for an evaluation with this seating is used again.
+    places: int32 [G, P], an evaluation's, whose compiled functions play.
 
   Returns:
     One result for each row, in the order of the rows.
 
   Raises:
-    ValueError: if members have different numbers of seats, or a game does not
-      fit into `places`.
+    ValueError: if members have different numbers of seats, or a game too many.
   """
   leaf = jax.tree.leaves(variables)[0]
   mesh = getattr(getattr(leaf, 'sharding', None), 'mesh', None)
-  if places is None:
-    places = seating.from_seats(seats, len(leaf), game.teams)
-  arena = compiled_arena.make_arena(game, places, list(opponents.values()))
+  places = seats if places is None else places
+  arena = compiled_arena.make_arena(
+    game,
+    seating.from_seats(places, len(leaf), game.teams),
+    list(opponents.values()),
+  )
   matches = Matches(arena, actor, mesh or sharding.make_mesh(None))
   played: dict[int, evaluation.GameResult] = {}
   for rows, batch in seating.fill(seats, places):
@@ -242,7 +242,7 @@ def round_robin(
   variables: types.ActorVariables,
   opponents: Mapping[str, players.Player],
   games_per_pair: int,
-  places: seating.Seating | None = None,
+  places: types.NumpyArray | None = None,
 ) -> list[evaluation.GameResult]:
   """Plays all pairs of members and opponents against each other.
 
@@ -257,7 +257,7 @@ def round_robin(
     opponents: players that do not learn, by name.
     games_per_pair: number of games of each pair, such that each player plays
       all sides equally often; see `population.tournament.round_robin`.
-    places: the games that are played at a time; see `play`.
+    places: see `play`.
 
   Returns:
     One result for each game; see `play`.

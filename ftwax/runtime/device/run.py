@@ -135,7 +135,7 @@ class _Run:
     self._records = records
     self._evolution = generations.Evolution(parts, records.directory)
     self._rounds = rounds.Rounds(parts, records, self._evolution)
-    self._start = compilation.jit_unoptimized(
+    self._start: Any = compilation.jit_unoptimized(
       compiled.loop.start, donate_argnums=0, out_shardings=compiled.shardings
     )
     if resume:
@@ -204,8 +204,7 @@ class _Run:
     nothing: Any = ()
     shardings = self._compiled.shardings._replace(rollout=nothing)
     bare = jax.device_put(state._replace(rollout=nothing), shardings)
-    started: loop.LoopState = self._start(bare)
-    return started
+    return self._start(bare)
 
   def _call(self) -> loop.Report:
     """Calls the compiled loop, which consumes the state even if it fails."""

@@ -100,26 +100,20 @@ def make_train(
     -parts.experiment.max_num_actor_steps // steps_per_iteration
   )
 
-  def start(
-    key: types.Key, hyperparameters: dict[str, Any]
-  ) -> loop_lib.LoopState:
+  def start(key: types.Key, hyperparameters: Any) -> loop_lib.LoopState:
     state = loop.init(key)
     members = _replace(state.training, hyperparameters)
     return state._replace(population=state.population._replace(members=members))
 
-  compiled = compilation.jit_unoptimized(start)
+  compiled: Any = compilation.jit_unoptimized(start)
 
   @compilation.usual_settings()
   def init(
     key: types.Key, **hyperparameters: types.Array | float
   ) -> loop_lib.LoopState:
-    # Under `vmap` operations would be compiled one by one. Within `jax.jit`,
-    # whose level it takes, new arrays are traced.
-    is_traced = isinstance(jnp.zeros(()), jax.core.Tracer)
-    state: loop_lib.LoopState = (start if is_traced else compiled)(
-      key, hyperparameters
-    )
-    return state
+    # Within the user's own `jax.jit` this is a part of another program.
+    is_part = isinstance(jnp.zeros(()), jax.core.Tracer)
+    return (start if is_part else compiled)(key, hyperparameters)
 
   @compilation.usual_settings()
   def train(
