@@ -59,13 +59,18 @@ def _means(cell: Cell, edges: types.Floats) -> types.Floats:
   return total / np.where(count > 0, count, np.nan)
 
 
+def _rank(cells: Sequence[Cell]) -> list[Cell]:
+  """Returns the cells by their mean return, the highest first."""
+  means = np.nan_to_num([cell.last.mean() for cell in cells], nan=-np.inf)
+  return [cells[index] for index in np.argsort(-means, kind='stable')]
+
+
 def name_best(cells: Sequence[Cell]) -> str:
   """Returns a sentence on the best cell, if seeds set it apart from the next.
 
   Its interval must lie above those of all others, each of three seeds or more.
   """
-  means = np.nan_to_num([cell.last.mean() for cell in cells], nan=-np.inf)
-  best, *others = (cells[i] for i in np.argsort(-means, kind='stable'))
+  best, *others = _rank(cells)
   if len(best.seeds) < 3:
     return 'No best cell is named with fewer than 3 seeds.'
   low, _ = comparison.interval(best.last)
@@ -108,10 +113,8 @@ def make_table(cells: Sequence[Cell]) -> list[list[str]]:
 
 def figure(cells: Sequence[Cell]) -> dict[str, Any]:
   """Returns returns over steps, with intervals, of the best cells."""
-  means = np.nan_to_num([cell.last.mean() for cell in cells], nan=-np.inf)
   lines = {}
-  for index in np.argsort(-means, kind='stable')[:_MAX_CURVES]:
-    cell = cells[index]
+  for cell in _rank(cells)[:_MAX_CURVES]:
     edges = np.linspace(0.0, cell.steps[-1], _NUM_POINTS + 1)
     steps = (edges[:-1] + edges[1:]) / 2
     lines[describe(cell.values)] = steps, _means(cell, edges)
@@ -134,7 +137,7 @@ def write(
       last = cell.last.tolist()
       writer.writerow([*values, cell.last.mean(), *ends, *last])
   head, *rows = (line[len(names) :] for line in make_table(cells))
-  returns = {describe(cell.values): cell.last for cell in cells}
+  returns = {describe(cell.values): cell.last for cell in _rank(cells)}
   body = [
     page.paragraph(f'{name_best(cells)} {comparison.EXPLANATION}'),
     page.columns(

@@ -40,7 +40,7 @@ def test_cells_and_seeds_train_together(tmp_path, capsys):
   ends = float(rows[1]['low']), float(rows[1]['high'])
   np.testing.assert_allclose(ends, sorted(still.last))
   page = (tmp_path / 'run' / 'sweep.html').read_text('utf-8')
-  assert 'agent.learning_rate=0, mean of 2' in page
+  assert 'agent.learning_rate=0, 2 seeds' in page
 
 
 @pytest.mark.slow  # Compiles twice.

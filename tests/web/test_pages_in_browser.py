@@ -181,6 +181,7 @@ def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   page.reload()
   page.evaluate(_HASTE)
   page.click('text=hard')
+  page.wait_for_function('document.activeElement.id === "canvas"')
   page.keyboard.press('Space')  # Starts the match, and tags.
   page.wait_for_selector('#door', state='hidden')
   page.keyboard.press('Escape')
@@ -295,9 +296,9 @@ def test_searches_by_the_words_of_users_lead_to_the_right_page_first(
 ):
   _, address = site
   for words, expected in _SEARCHES.items():
-    # What is typed before the theme's script has begun is lost.
-    page.goto(f'{address}/index.html', wait_until='networkidle')
-    page.fill('.md-search__input', words)
+    page.goto(f'{address}/index.html')
+    # The search reads its field when a key is released.
+    page.locator('.md-search__input').press_sequentially(words)
     result = '.md-search-result__item a'
     page.wait_for_selector(result, state='attached')
     first = page.get_attribute(result, 'href')

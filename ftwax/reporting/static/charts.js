@@ -128,7 +128,7 @@
 
     intervals(chart, figure, width) {
       const {rows} = figure, height = 24 * rows.length + 42;
-      const box = {left: 8 + 7 * Math.max(...rows.map(({name}) => name.length)), right: width - 18, top: 4, bottom: height - 38};
+      const box = {left: Math.min(12 + 7.2 * Math.max(...rows.map(({name}) => name.length)), width / 2), right: width - 18, top: 4, bottom: height - 38};
       const [low, high] = endsOf(rows.flatMap((row) => [row.value, row.low, row.high, ...(row.points || [])]), figure);
       const toX = scaleOf(low, high, box.left, box.right);
       const svg = draw('svg', {width, height});
