@@ -1,8 +1,8 @@
 """Rankings of players whose strength is not transitive.
 
 Elo gives each player one number, so that it cannot tell rock, paper and
-scissors apart, and rises with copies of a player that one beats. The rankings
-here read the whole matrix of win rates.
+scissors apart, and rises with copies of a player that one beats. The Nash
+average reads the whole matrix of win rates.
 """
 
 from typing import NamedTuple
@@ -63,29 +63,6 @@ def nash_average(win_rates: types.NumpyArray) -> NashAverage:
   return NashAverage(weights, 0.5 + payoffs @ weights)
 
 
-def alpha_rank(
-  win_rates: types.NumpyArray, alpha: float = 10.0, population_size: int = 50
-) -> types.Floats:
-  """Returns the mass of each player by alpha-rank, float64 [N].
-
-  Omidshafiei et al., 2019 (arXiv:1903.01373), for one population: the
-  stationary distribution of a population of copies of one player, in which
-  rarely a copy of another appears and takes over or dies out.
-
-  Args:
-    win_rates: see `nash_average`.
-    alpha: intensity of selection. The larger, the smaller the differences of
-      win rates that decide.
-    population_size: number of copies.
-
-  Raises:
-    ValueError: if a pair has no win rate.
-  """
-  payoffs = _payoffs(win_rates)
-  # Of a copy of the column in a population of the row.
-  return _stationary(_fixation(2.0 * alpha * payoffs.T, population_size))
-
-
 def _payoffs(win_rates: types.NumpyArray) -> types.Floats:
   """Returns win rates less those of a draw, antisymmetric [N, N]."""
   rates = np.array(win_rates, np.float64)
@@ -119,32 +96,3 @@ def _dual(
   logits = -multipliers @ payoffs
   gradient: types.Floats = -payoffs @ special.softmax(logits)
   return float(special.logsumexp(logits)), gradient
-
-
-def _fixation(drift: types.Floats, size: int) -> types.Floats:
-  """Returns (1 - exp(-drift)) / (1 - exp(-size drift)), also at 0."""
-  strength = np.maximum(np.abs(drift), 1e-9)
-  rise = np.expm1(-strength) / np.expm1(-size * strength)
-  # Against the drift it is smaller by a power, not the quotient of overflows.
-  return np.where(drift < 0.0, rise * np.exp((1 - size) * strength), rise)
-
-
-def _stationary(rates: types.Floats) -> types.Floats:
-  """Returns the stationary distribution of a chain, float64 [N].
-
-  Without subtractions, so that tiny rates keep their precision (Grassmann,
-  Taksar and Heyman, 1985).
-
-  Args:
-    rates: [N, N], rates from row to column; the diagonal is ignored.
-  """
-  rates = np.maximum(rates, 1e-200)
-  num_states = len(rates)
-  for last in range(num_states - 1, 0, -1):
-    leaving = rates[last, :last] / rates[last, :last].sum()
-    rates[:last, :last] += np.outer(rates[:last, last], leaving)
-  mass = np.ones(num_states)
-  for state in range(1, num_states):
-    into = mass[:state] @ rates[:state, state]
-    mass[state] = into / rates[state, :state].sum()
-  return mass / mass.sum()

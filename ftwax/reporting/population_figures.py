@@ -279,7 +279,6 @@ def tabulate_tournament(
 ) -> tuple[list[str], list[list[str]]]:
   """Returns the header and a row for each player, the best by Elo first."""
   nash = rankings.nash_average(results.win_rates)
-  mass = rankings.alpha_rank(results.win_rates)
   anchor = drawing.readable(results.players[results.anchor])
   head = [
     'player',
@@ -287,7 +286,6 @@ def tabulate_tournament(
     '95%',
     'score against Nash',
     'weight in Nash',
-    'alpha-rank',
   ]
   rows = [
     [
@@ -296,7 +294,6 @@ def tabulate_tournament(
       f'{results.lows[player]:.0f} to {results.highs[player]:.0f}',
       f'{nash.scores[player]:.2f}',
       f'{nash.weights[player]:.2f}',
-      f'{mass[player]:.2f}',
     ]
     for player in np.argsort(-results.ratings)
   ]

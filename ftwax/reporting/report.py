@@ -265,8 +265,7 @@ def _tournament(results: tournament_files.Results | None) -> list[str]:
     page.paragraph(
       'Elo assumes that strength is transitive. The Nash equilibrium of the'
       ' win rates does not: it mixes the players that no mixture beats, and a'
-      ' player is as good as its score against that mixture. Alpha-rank is how'
-      ' long a population that evolves stays with each player.'
+      ' player is as good as its score against that mixture.'
     ),
     page.columns(*population_figures.tabulate_tournament(results)),
     page.paragraph(

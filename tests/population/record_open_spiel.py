@@ -11,9 +11,6 @@ import numpy as np
 import pyspiel
 from open_spiel.python import policy
 from open_spiel.python.algorithms import exploitability, nash_averaging
-from open_spiel.python.egt import alpharank
-
-_ALPHAS = (0.1, 10.0)
 
 
 def _matrices():
@@ -35,14 +32,9 @@ def main():
   for name, rates in _matrices():
     payoffs = 0.5 * (rates - rates.T)
     nash = nash_averaging._max_entropy_symmetric_nash(payoffs, eps=0.0)
-    masses = {
-      alpha: alpharank.compute([payoffs], m=50, alpha=alpha)[2].tolist()
-      for alpha in _ALPHAS
-    }
     records[name] = {
       'win_rates': rates.tolist(),
       'nash': nash[:, 0].tolist(),
-      'alpha_rank': masses,
     }
   exact = {}
   for name in ('kuhn_poker', 'leduc_poker'):

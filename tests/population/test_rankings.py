@@ -17,10 +17,6 @@ def test_rankings_are_those_of_open_spiel(name):
   record = RECORDS[name]
   nash = rankings.nash_average(record['win_rates'])
   np.testing.assert_allclose(nash.weights, record['nash'], atol=1e-6)
-  assert len(record['alpha_rank']) == 2
-  for alpha, expected in record['alpha_rank'].items():
-    found = rankings.alpha_rank(record['win_rates'], float(alpha))
-    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 # Rock, paper and scissors as numbers; each is beaten by the next one.
@@ -63,16 +59,6 @@ def test_a_player_that_is_beaten_by_a_mixture_has_no_weight():
   nash = rankings.nash_average(rates)
   np.testing.assert_allclose(nash.weights, [1 / 3] * 3 + [0.0], atol=1e-6)
   np.testing.assert_allclose(nash.scores, [0.5] * 3 + [0.4], atol=1e-6)
-  mass = rankings.alpha_rank(rates)
-  np.testing.assert_allclose(mass[:3], 1 / 3, atol=0.01)
-  assert mass[3] < 1e-3
-
-
-def test_one_player_and_tiny_rates_have_a_rank():
-  np.testing.assert_array_equal(rankings.alpha_rank([[np.nan]]), [1.0])
-  # Rates of copies against the drift are far below the smallest float.
-  mass = rankings.alpha_rank([[0.5, 1.0], [0.0, 0.5]], alpha=1_000.0)
-  np.testing.assert_allclose(mass, [1.0, 0.0], atol=1e-100)
 
 
 def test_pairs_without_games_are_refused():

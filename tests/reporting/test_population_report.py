@@ -154,11 +154,11 @@ def test_the_report_of_a_run_in_full(run_dir):
     assert text in found.texts, text
   assert 'Returns' not in found.texts
   start = found.texts.index('score against Nash') - 3
-  assert found.texts[start : start + 18] == [
+  assert found.texts[start : start + 15] == [
     'player', 'Elo above <random>', '95%',
-    'score against Nash', 'weight in Nash', 'alpha-rank',
-    '<random>', '0', '0 to 0', '0.50', '1.00', '1.00',
-    'member 0', '-50', '-60 to -40', '0.20', '0.00', '0.00',
+    'score against Nash', 'weight in Nash',
+    '<random>', '0', '0 to 0', '0.50', '1.00',
+    'member 0', '-50', '-60 to -40', '0.20', '0.00',
   ]  # fmt: skip
   kinds = [figure['kind'] for figure in found.figures]
   # Besides curves: 2 hyperparameters, 2 weights and the rates of 2 events.
