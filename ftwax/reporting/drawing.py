@@ -10,7 +10,6 @@ import matplotlib.figure
 
 from ftwax.records import files
 
-
 # Words that are written in capitals.
 _CAPITALS = re.compile(r'\b(i|kl|gae|rms)\b')
 
