@@ -17,9 +17,6 @@ _MIN_WIDTH = 320
 _PAPER, _INK = (255, 255, 255), (36, 41, 47)
 _MARGIN = 8
 
-# Frames whose colors make the palette of a film.
-_NUM_SAMPLES = 32
-
 Color = tuple[int, int, int]
 
 
@@ -150,7 +147,7 @@ def write_gif(
     )
   if scale < 1:
     raise ValueError(f'scale ({scale}) must be at least 1; choose 1.')
-  first, *rest = _to_images(_enlarge(frames, scale))
+  first, *rest = map(Image.fromarray, _enlarge(frames, scale))
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   content = io.BytesIO()
@@ -165,13 +162,3 @@ def write_gif(
   )
   files.write_atomically(path, content.getvalue())
   return path
-
-
-def _to_images(frames: npt.NDArray[np.uint8]) -> list[Image.Image]:
-  """Converts frames to images that share a palette of at most 256 colors."""
-  some = frames[:: max(1, len(frames) // _NUM_SAMPLES)]
-  palette = Image.fromarray(np.concatenate(some)).quantize(256)
-  return [
-    Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)
-    for frame in frames
-  ]
