@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.losses import policy_loss, returns, rlax_functions
+from ftwax.losses import policy_loss, returns
 
 
 def grid_shape(
@@ -65,6 +65,8 @@ def pseudo_rewards(
   Returns:
     float32 [T, rows, columns], in [0, 1].
   """
+  import rlax  # Slow, and before TensorFlow on Python 3.10.
+
   size = _crop_size(frames.shape[1:], cell_size, crop_size)
   row, column = (
     (side - part) // 2
@@ -74,9 +76,7 @@ def pseudo_rewards(
   if frames.dtype == jnp.uint8:
     frames = frames.astype(jnp.float32) / 255.0
   frames = frames.reshape(*frames.shape[:3], -1)  # [T + 1, H, W, C]
-  rewards: types.Array = rlax_functions.load().pixel_control_rewards(
-    frames, cell_size
-  )
+  rewards: types.Array = rlax.pixel_control_rewards(frames, cell_size)
   return rewards
 
 

@@ -16,6 +16,7 @@ from ftwax.networks.recurrence import (
   CoreOutput,
   RecurrentCore,
   SkipConnection,
+  from_step,
 )
 from ftwax.networks.recurrent import make_recurrent_network
 from ftwax.networks.torsos import Torso
@@ -37,6 +38,7 @@ __all__ = (
   'Torso',
   'ValueHead',
   'cores',
+  'from_step',
   'heads',
   'make_recurrent_network',
   'recurrence',

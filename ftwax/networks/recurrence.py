@@ -68,6 +68,44 @@ class RecurrentCore(Protocol):
     """
 
 
+def from_step(
+  init: types.NetworkInit,
+  step: Callable[..., tuple[types.ArrayTree, types.Array, Any]],
+  initial_state: types.InitialState,
+) -> types.RecurrentNetwork:
+  """Makes the network of an agent from one step, in any library.
+
+  Args:
+    init: returns the parameters.
+    step: `(params, observation, state) -> (logits, value, state)`, leaves
+      [B, ...].
+    initial_state: returns the state of a batch size, leaves [B, ...], to which
+      `reset_state` sets it where an episode begins: zero.
+  """
+
+  def apply(
+    params: Any, hyperparameters: Any, seeds: Any, inputs: Any, state: Any
+  ) -> Any:
+    logits, value, state = step(params, inputs.observation, state)
+    return types.NetworkOutput(logits, value, state, {}), state
+
+  def unroll(
+    params: Any,
+    hyperparameters: Any,
+    seeds: Any,
+    inputs: Any,
+    start: Any,
+    state: Any,
+  ) -> Any:
+    def scanned(state: Any, row: Any) -> Any:
+      state = reset_state(row[1], state)
+      return apply(params, hyperparameters, seeds, row[0], state)[::-1]
+
+    return jax.lax.scan(scanned, state, (inputs, start))[::-1]
+
+  return types.RecurrentNetwork(init, apply, unroll, initial_state)
+
+
 def reset_state(start: types.Array, state: _State) -> _State:
   """Sets `state` [B, ...] to zero in the rows where `start` [B] is true."""
   zeros = jax.tree.map(jnp.zeros_like, state)
