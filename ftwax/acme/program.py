@@ -200,13 +200,12 @@ def run_experiment(
 class Replay:
   """The Reverb servers of a learner's members."""
 
-  def __init__(self, parts: prepare.Prepared, num_learners: int, index: int):
+  def __init__(self, parts: prepare.Prepared, num_learners: int):
     """Starts a server for each member.
 
     Args:
-      parts: provide the tables, and the port of the first server.
+      parts: provide the tables.
       num_learners: K, number of learners that share the members.
-      index: index of the learner that reads them.
     """
     share = parts.experiment.population.num_members // num_learners
     self._servers = [
@@ -438,9 +437,7 @@ def _add_nodes(
   for index in range(num_learners):
     add(
       f'replay/{index}',
-      functools.partial(
-        runner.make_node, experiment, Replay, num_learners, index
-      ),
+      functools.partial(runner.make_node, experiment, Replay, num_learners),
     )
   replays = [handles[f'replay/{index}'] for index in range(num_learners)]
   nodes = runner.make_nodes(experiment, settings, num_eval_episodes)

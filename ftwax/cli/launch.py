@@ -163,13 +163,17 @@ class Experiment(NamedTuple):
     """Builds the experiment, with the changes of `--config` and `--set`."""
     options = options or self.options
     if _options_class(self.function) is None:
-      fields = self.options.fields()
+      made, fields = self.function(), self.options.fields()
+      # The rest of its stepping stays.
+      fields['stepping'] = made.stepping.replace(
+        processes=self.options.environment_processes
+      )
       names = {
         'save_every_seconds': 'checkpointing',
         'environment_processes': 'stepping',
       }
       given = {names.get(name, name) for name in self.given}
-      experiment = self.function().replace(
+      experiment = made.replace(
         **{name: value for name, value in fields.items() if name in given}
       )
     else:

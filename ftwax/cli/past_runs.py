@@ -17,8 +17,7 @@ EXPERIMENT_HELP = (
 # Fields that only concern the run itself: they may be of other code, or open
 # ports, read and upload what a stranger chose.
 _OF_THE_RUN = (
-  'observers', 'loggers', 'replay', 'expose', 'init_from',
-  'stepping', 'watch',
+  'observers', 'loggers', 'replay', 'expose', 'init_from', 'stepping', 'watch',
 )  # fmt: skip
 
 

@@ -322,7 +322,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     ),
     population=_make_population(options),
     steps_per_round=_CONFIGS[options.game].num_steps,
-    evaluation_greedy=False,  # As in games that rate members.
+    evaluation_greedy=False,  # As in the tournament, by the same program.
     **options.fields(),
   )
 

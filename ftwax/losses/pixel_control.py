@@ -64,9 +64,17 @@ def pseudo_rewards(
 
   Returns:
     float32 [T, rows, columns], in [0, 1].
-  """
-  import rlax  # Slow, and before TensorFlow on Python 3.10.
 
+  Raises:
+    ImportError: if rlax cannot be imported any more, on Python 3.10.
+  """
+  try:
+    import rlax  # Slow.
+  except ImportError as error:  # Too late, on Python 3.10.
+    raise ImportError(
+      f'rlax must be imported before TensorFlow and Reverb ({error}); put'
+      ' `import rlax` above them.'
+    ) from error
   size = _crop_size(frames.shape[1:], cell_size, crop_size)
   row, column = (
     (side - part) // 2
@@ -76,8 +84,7 @@ def pseudo_rewards(
   if frames.dtype == jnp.uint8:
     frames = frames.astype(jnp.float32) / 255.0
   frames = frames.reshape(*frames.shape[:3], -1)  # [T + 1, H, W, C]
-  rewards: types.Array = rlax.pixel_control_rewards(frames, cell_size)
-  return rewards
+  return rlax.pixel_control_rewards(frames, cell_size)
 
 
 def pixel_control_loss(

@@ -79,8 +79,8 @@ def from_step(
     init: returns the parameters.
     step: `(params, observation, state) -> (logits, value, state)`, leaves
       [B, ...].
-    initial_state: returns the state of a batch size, leaves [B, ...], to which
-      `reset_state` sets it where an episode begins: zero.
+    initial_state: returns zeros for a batch size, leaves [B, ...]; where an
+      episode begins, the state is set to zero.
   """
 
   def apply(

@@ -39,8 +39,7 @@ def scan(
   """
   # Modules create their parameters in Haiku's loop.
   if hk.running_init() or not scans.counts_launches():
-    end, ys = hk.scan(step, carry, xs)
-    return end, ys
+    return hk.scan(step, carry, xs)
   # Arrays that `step` closes over become arguments, which have gradients.
   closed, shapes = jax.make_jaxpr(step, return_shape=True)(
     carry, _shapes_of_one(xs)

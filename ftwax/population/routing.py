@@ -117,8 +117,7 @@ class Router:
     if not any(self._counts):
       return None
     order = routes.order[self.num_rows :]
-    rows: dm_env.TimeStep = jax.tree.map(lambda leaf: leaf[order], timestep)
-    return rows
+    return jax.tree.map(lambda leaf: leaf[order], timestep)
 
   def init(self, keys: Sequence[types.Key]) -> tuple[Any, ...]:
     """Returns the initial state of each opponent, given its key."""

@@ -229,6 +229,9 @@ def fill(
   Yields:
     The indices of some games, int [B]; and the seats of a batch, int32 [G, P],
     of which these games are the first. Whoever has seats left has the others.
+
+  Raises:
+    ValueError: if a game has more seats of a player than `places`.
   """
   size = max(games.max(), places.max()) + 1
   counts = np.stack([np.bincount(game, minlength=size) for game in games])

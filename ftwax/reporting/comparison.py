@@ -298,8 +298,7 @@ def interval(values: types.Floats) -> types.Floats:
     return np.stack([values.min(axis=0), values.max(axis=0)])
   draw = np.random.default_rng(0).integers
   means = values[draw(len(values), size=(_NUM_SAMPLES, len(values)))].mean(1)
-  ends: types.Floats = np.quantile(means, _ENDS, axis=0)
-  return ends
+  return np.quantile(means, _ENDS, axis=0)
 
 
 def middle(values: types.Floats) -> types.Floats:

@@ -48,9 +48,10 @@ class RunTail:
       'name', 'directory', 'seed', 'command', 'events' and the newest
       'checkpoint'; 'headline', the event that is the return in logs; 'variant',
       equal for runs that differ in their seeds; 'log_scaled', hyperparameters
-      with a log-uniform prior; 'compiling_s', seconds that the run before took
-      to compile, None if unknown; 'strength', the fields of
-      `evaluation_curves.Evaluations` if there were opponents; 'report',
+      with a log-uniform prior; 'compiling_s', before the first row of a log,
+      seconds that the run before took to compile, None if unknown; 'strength',
+      the fields of `evaluation_curves.Evaluations` if there were opponents;
+      'report',
       whether there is one; 'running', whether a process writes the run, None if
       that is not known; 'error', whether one has left an error; 'tournament',
       its players with Elo ratings and intervals; for a distributed run,
@@ -80,7 +81,8 @@ class RunTail:
         game = files.read_object(directory / run_directory.GAME_FILE)
         facts['headline'] = game.get('headline')
       facts['strength'] = self._strength()
-      facts['compiling_s'] = self._compiled_before()
+      if not loggers.log_path(directory, 'train').exists():
+        facts['compiling_s'] = self._compiled_before()
       command = directory / run_directory.COMMAND_FILE
       facts['command'] = files.read(command, 'replace').strip()
       tournament = directory / tournament_files.TOURNAMENT_FILE
@@ -107,8 +109,10 @@ class RunTail:
       commands = config.with_name(run_directory.COMMAND_FILE)
       if config.parent == self.directory or not log.exists():
         continue
-      if len(files.read(commands).splitlines()) == 1:  # Never resumed.
-        trained = float(loggers.read_jsonl(log)[-1]['seconds'])
+      rows = loggers.read_jsonl(log)
+      # If it was never resumed.
+      if rows and len(files.read(commands).splitlines()) == 1:
+        trained = float(rows[-1]['seconds'])
         return log.stat().st_mtime - trained - config.stat().st_mtime
     return None
 

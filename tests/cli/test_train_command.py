@@ -8,6 +8,7 @@ import pytest
 
 from ftwax.agents.actor_critic import tasks as tasks_lib
 from ftwax.cli import commands, launch, tasks
+from ftwax.environments import process_games
 from ftwax.networks import cores
 from ftwax.records import config_files
 from ftwax.runtime import prepare
@@ -225,3 +226,19 @@ def test_a_users_function_runs(capsys, my_file, tmp_path):
   assert status == 0, error
   assert 'mean return' in text
   assert '"batch_size": 2,' in (run_dir / 'config.json').read_text('utf-8')
+
+
+def test_processes_leave_the_rest_of_own_stepping(tmp_path):
+  text = own_experiment.make_text(
+    'ppo',
+    'PPOConfig()',
+    'max_num_actor_steps=100,'
+    ' stepping=__import__("ftwax").environments.Stepping(timeout_s=5.0)',
+  )
+  path = tmp_path / 'mine.py'
+  path.write_text(text)
+  found = launch.find(f'{path}:build', ['--environment_processes=2'])
+  assert found.build().stepping == process_games.Stepping(2, 5.0)
+  assert launch.find(f'{path}:build', []).build().stepping == (
+    process_games.Stepping(0, 5.0)
+  )

@@ -220,3 +220,7 @@ def test_a_run_that_compiles_knows_how_long_the_last_one_did(tmp_path):
   assert _client(now).get('/runs').json()[0]['compiling_s'] == 30.0
   (before / 'command.txt').write_text('a\nb\n')  # Resumed: nobody knows.
   assert _client(now).get('/runs').json()[0]['compiling_s'] is None
+  (before / 'command.txt').write_text('a\n')
+  log.write_text('')  # It ended before its first row.
+  (facts,) = _client(now).get('/runs').json()
+  assert facts['compiling_s'] is None and 'problem' not in facts

@@ -223,10 +223,9 @@ class Actors:
 
   def _to_members(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     """Returns rows [N * M, ...] as leaves [N, M, ...]."""
-    rows: dm_env.TimeStep = jax.tree.map(
+    return jax.tree.map(
       lambda leaf: leaf.reshape(*self._shape, *leaf.shape[1:]), timestep
     )
-    return rows
 
   def _step(
     self, variables: types.ActorVariables, rows: '_Rows', step: int
