@@ -84,7 +84,7 @@ def pseudo_rewards(
   if frames.dtype == jnp.uint8:
     frames = frames.astype(jnp.float32) / 255.0
   frames = frames.reshape(*frames.shape[:3], -1)  # [T + 1, H, W, C]
-  return rlax.pixel_control_rewards(frames, cell_size)
+  return jnp.asarray(rlax.pixel_control_rewards(frames, cell_size))
 
 
 def pixel_control_loss(
