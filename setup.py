@@ -76,6 +76,12 @@ _DISTRIBUTED = [
   'ray>=2.60; python_version >= "3.11" and python_version < "3.15"'
 ]
 
+# Agents as files that other programs run.
+_ONNX = [
+  'jax2onnx>=0.17; python_version >= "3.11" and python_version < "3.14"',
+  'onnxruntime>=1.24; python_version >= "3.11" and python_version < "3.14"',
+]
+
 _DEV = [
   'axe-core-python>=0.1',
   'hypothesis>=6.100',
@@ -160,6 +166,7 @@ setuptools.setup(
     'dev': _DEV,
     'docs': _DOCS,
     'hub': ['huggingface_hub>=0.30'],
+    'onnx': _ONNX,
     'loggers': ['mlflow>=2.20', 'wandb>=0.19'],
     'web': _WEB,
   },

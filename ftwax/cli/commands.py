@@ -35,6 +35,7 @@ COMMANDS = (
   'evaluate',
   'film',
   'exploit',
+  'export',
   'report',
   'watch',
   'play',

@@ -5,6 +5,7 @@ import dataclasses
 import pathlib
 
 from ftwax.cli import flags, launch
+from ftwax.inference import loading
 from ftwax.inference import playable as playable_lib
 from ftwax.records import rebuilding, run_directory
 from ftwax.runtime import experiment as experiment_lib
@@ -25,7 +26,9 @@ _OF_THE_RUN = (
 class Options:
   """Flags of commands on a run."""
 
-  run: str = flags.argument('Directory of the run.')
+  run: str = flags.argument(
+    'Directory of the run, or the name of a population of the library.'
+  )
   experiment: str | None = flags.flag(
     None,
     EXPERIMENT_HELP,
@@ -53,20 +56,23 @@ def rebuild(
   """Rebuilds the experiment of a run.
 
   Args:
-    run: directory of the run.
+    run: see `loading.load`.
     experiment: code that builds the experiment, see `launch.find`; None to
       rebuild it from the records, which may name no other code than ftwax.
 
   Raises:
     ValueError: if there is no such run or its experiment cannot be rebuilt.
   """
+  source = loading.find(run)
+  if experiment is None and source.parent == loading.TRAINED:
+    experiment = source.name  # The library's experiment that made it.
   if experiment is not None:
-    run_directory.check_layout(run)
-    run_directory.read_config(run)
+    run_directory.check_layout(source)
+    run_directory.read_config(source)
     return launch.find(experiment).build()
   kind = experiment_lib.ExperimentConfig
   made: experiment_lib.ExperimentConfig
-  (made,) = rebuilding.read_parts(run, {'': kind}, without=_OF_THE_RUN)
+  (made,) = rebuilding.read_parts(source, {'': kind}, without=_OF_THE_RUN)
   return made
 
 

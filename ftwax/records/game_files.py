@@ -21,7 +21,13 @@ _Json = dict[str, Any]
 
 
 def write(directory: pathlib.Path, spec: games.GameSpec) -> None:
-  """Writes the specs of a game into a directory.
+  """Writes the specs of a game into a directory; see `to_json`."""
+  path = directory / run_directory.GAME_FILE
+  files.write_atomically(path, to_json(spec))
+
+
+def to_json(spec: games.GameSpec) -> str:
+  """Returns the specs of a game as JSON.
 
   Raises:
     TypeError: if a spec is of an unknown kind.
@@ -36,9 +42,7 @@ def write(directory: pathlib.Path, spec: games.GameSpec) -> None:
     'headline': spec.headline,
     'spaces': spec.spaces,
   }
-  files.write_atomically(
-    directory / run_directory.GAME_FILE, json.dumps(plain, indent=2) + '\n'
-  )
+  return json.dumps(plain, indent=2) + '\n'
 
 
 def read(directory: str | os.PathLike[str]) -> games.GameSpec:

@@ -61,9 +61,10 @@ def test_retention_and_usage_are_those_of_the_oracle(seed):
   assert np.all(used >= 0.0) and np.all(used <= 1.0)
 
 
+@pytest.mark.parametrize('num_slots', [NUM_SLOTS, 100])  # Compared, sorted.
 @pytest.mark.parametrize('seed', range(5))
-def test_allocation_is_that_of_the_oracle(seed):
-  used, gates = draw(seed, (3, NUM_SLOTS), (3, NUM_WRITES))
+def test_allocation_is_that_of_the_oracle(seed, num_slots):
+  used, gates = draw(seed, (3, num_slots), (3, NUM_WRITES))
   weights = addressing.write_allocation(used, gates)
   for b in range(3):
     expected = oracle.write_allocation(used[b].astype(np.float64), gates[b])

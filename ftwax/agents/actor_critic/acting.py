@@ -114,7 +114,9 @@ def _select_action(
   timestep: dm_env.TimeStep,
   state: types.ActorState,
 ) -> tuple[types.ArrayTree, types.ActorState]:
-  key, _, sample_key = jax.random.split(state.key, 3)
+  key = state.key
+  if not greedy:
+    key, _, sample_key = jax.random.split(key, 3)
   timestep = normalization.with_normalized_observation(
     variables.observation_statistics,
     with_own_reward(variables.internal_rewards, timestep),

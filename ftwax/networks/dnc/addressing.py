@@ -32,6 +32,9 @@ _Result = TypeVar('_Result')
 # not finite. The value is that of the code released with the paper.
 EPSILON = 1e-6
 
+# Slots whose usages are compared in pairs. A sort is as fast from 128 on.
+_MAX_COMPARED = 64
+
 
 def keep_inputs_only(
   function: Callable[_Arguments, _Result],
@@ -150,6 +153,12 @@ def allocation(usage_t: types.Array) -> types.Array:
   """
   u = EPSILON + (1.0 - EPSILON) * usage_t
   slots = jax.lax.broadcasted_iota(jnp.int32, u.shape, u.ndim - 1)
+  if u.shape[-1] <= _MAX_COMPARED:  # Faster than to sort.
+    rows, columns = u[..., :, None], u[..., None, :]
+    later = slots[..., :, None] > slots[..., None, :]
+    less_used = (columns < rows) | ((columns == rows) & later)  # [..., N, N]
+    logs = jnp.where(less_used, jnp.log(u)[..., None, :], 0.0)
+    return (1.0 - u) * jnp.exp(jnp.sum(logs, axis=-1))
   u, order = jax.lax.sort_key_val(u, slots)
   products = jnp.cumprod(u, axis=-1)
   # The product over the slots before each one: 1, u_1, u_1 u_2, ...
