@@ -165,9 +165,8 @@ setuptools.setup(
     'gym': _GYM,
     'dev': _DEV,
     'docs': _DOCS,
-    'hub': ['huggingface_hub>=0.30'],
     'onnx': _ONNX,
-    'loggers': ['mlflow>=2.20', 'wandb>=0.19'],
+    'loggers': ['wandb>=0.19'],
     'web': _WEB,
   },
 )

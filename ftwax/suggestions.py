@@ -32,7 +32,6 @@ SYNONYMS: Mapping[str, str] = {
 # What sets an option of an agent that one of its parts owns.
 OF_PARTS: Mapping[str, str] = {
   'cell_size': 'tasks=(tasks.PixelControl(cell_size=...),)',
-  'dropout': 'core=cores.LSTM(layer_norm=True, dropout=...)',
   'entry_encodings': 'torso=torsos.Torso(encodings=...)',
   'entry_torsos': 'torso=torsos.Torso(entries=...)',
   'forget_bias': 'core=cores.LSTM(forget_bias=...)',

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -311,28 +310,6 @@ class LoadedAgent:
     )
     sharing.write_folder(self._source, path, [self._member], variables, about)
     return path
-
-  def push_to_hub(
-    self, repo_id: str, about: Mapping[str, Any] | None = None, **options: Any
-  ) -> str:
-    """Uploads the agent's folder to a model repository of a hub.
-
-    Requires the extra `hub` and credentials for `huggingface_hub`.
-
-    Args:
-      repo_id: owner and name of the repository; created if it does not exist.
-      about: see `loading.export`.
-      **options: options of `huggingface_hub.HfApi`, such as `endpoint` or
-        `token`.
-
-    Returns:
-      The URL of the upload.
-    """
-    with tempfile.TemporaryDirectory() as directory:
-      folder = self.save(
-        pathlib.Path(directory) / repo_id.rpartition('/')[-1], about
-      )
-      return sharing.push_folder(folder, repo_id, **options)
 
   def _check(self, timestep: dm_env.TimeStep) -> None:
     """Raises a ValueError unless the timestep matches the agent's game."""

@@ -11,14 +11,14 @@ last call returned as `next_state`, zeros at first. Outputs are the parts of the
 import functools
 import logging
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import export
+from jax import export, flatten_util
 from jax.extend import core
 
 from ftwax import extras, types
@@ -31,12 +31,12 @@ TOLERANCE = 1e-4
 
 Step: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
-# What ONNX lacks, or converts to another order of equals.
+# What ONNX lacks, by its mark in the text of a program.
 _NOT_IN_ONNX = {
-  'complex': 'complex numbers, as the LRU has',
+  'c64[': 'complex numbers, as the LRU has',
   'cumprod': 'sorted usages, as memories of more than 64 slots have',
-  'scan': 'loops',
-  'while': 'loops',
+  'scan[': 'loops',
+  'while[': 'loops',
 }
 
 
@@ -64,8 +64,7 @@ def write(
   step = make_step(agent, num_rows)
   inputs = example(agent, num_rows)
   closed, outputs = jax.make_jaxpr(step, return_shape=True)(inputs)
-  used = {kind for equation in _equations(closed) for kind in _kinds(equation)}
-  if 'random' in used:
+  if 'random_' in str(closed):
     raise ValueError(
       'agent must be loaded with greedy=True, since a file has no random keys;'
       ' sample from its logits.'
@@ -75,12 +74,12 @@ def write(
     files.write_synced(path, bytes(exported.serialize()))
     call = export.deserialize(bytearray(path.read_bytes())).call
     return lambda arrays: jax.device_get(call(arrays))  # type: ignore[no-any-return]
-  lacking = sorted({_NOT_IN_ONNX[kind] for kind in used & {*_NOT_IN_ONNX}})
-  if lacking:
-    raise ValueError(
-      f'format (onnx) must have all parts of the agent, and lacks {lacking[0]};'
-      ' choose stablehlo.'
-    )
+  for mark, part in _NOT_IN_ONNX.items():
+    if mark in str(closed):
+      raise ValueError(
+        f'format (onnx) must have all parts of the agent, and lacks {part};'
+        ' choose stablehlo.'
+      )
   with extras.required('jax2onnx', 'onnx'):
     import jax2onnx
     import onnx
@@ -166,8 +165,8 @@ def example(
       spec.observations,
     ),
   )
-  state = jax.eval_shape(lambda: _pack(_carried(agent.initial_state(num_rows))))
-  return _to_inputs(rows, np.zeros(state.shape, state.dtype))
+  state = _pack(agent.initial_state(num_rows))
+  return _to_inputs(rows, np.zeros(state.shape, np.float32))
 
 
 def make_step(agent: loaded_agent.LoadedAgent, num_rows: int) -> Step:
@@ -177,7 +176,6 @@ def make_step(agent: loaded_agent.LoadedAgent, num_rows: int) -> Step:
   names = list(_named('observation', observations))
 
   def step(inputs: dict[str, Any]) -> dict[str, Any]:
-    recurrent_state, action = _unpack(inputs['state'], _carried(initial))
     timestep = dm_env.TimeStep(
       step_type=jnp.where(inputs['first'], types.FIRST, types.MID),
       reward=inputs['reward'],
@@ -187,14 +185,12 @@ def make_step(agent: loaded_agent.LoadedAgent, num_rows: int) -> Step:
       ),
     )
     taken, state = agent.actor.select_action(
-      agent.variables,
-      timestep,
-      initial._replace(recurrent_state=recurrent_state, action=action),
+      agent.variables, timestep, _unpack(inputs['state'], initial)
     )
     return {
       **_named('action', taken),
       **_named('logits', state.logits),
-      'next_state': _pack(_carried(state)),
+      'next_state': _pack(state),
     }
 
   return step
@@ -218,34 +214,29 @@ def _named(name: str, tree: Any) -> dict[str, Any]:
   }
 
 
-def _carried(state: types.ActorState) -> Any:
-  """Returns what a greedy step reads of an actor's state."""
-  return state.recurrent_state, state.action
+def _pack(state: types.ActorState) -> types.Array:
+  """Returns what a greedy step reads of a state, float32 [B, n]."""
+  return jax.vmap(lambda row: flatten_util.ravel_pytree(row)[0])(_real(state))
 
 
-def _pack(tree: Any) -> types.Array:
-  """Returns leaves [B, ...] as one array, float32 [B, n]; see `_unpack`."""
-  rows = []
-  for leaf in jax.tree.leaves(tree):
-    if jnp.iscomplexobj(leaf):
-      leaf = jnp.stack([leaf.real, leaf.imag])
-      leaf = jnp.moveaxis(leaf, 0, -1)
-    rows.append(leaf.astype(jnp.float32).reshape(leaf.shape[0], -1))
-  return jnp.concatenate(rows, axis=1)
+def _unpack(packed: Any, initial: types.ActorState) -> types.ActorState:
+  """Inverts `_pack`, given a state of the same shapes; integers stay exact."""
+  row = jax.tree.map(lambda leaf: leaf[0], _real(initial))
+  carried = jax.vmap(flatten_util.ravel_pytree(row)[1])(packed)
+  recurrent_state, action = jax.tree.map(
+    lambda leaf, part: jax.lax.complex(*part) if type(part) is tuple else part,
+    (initial.recurrent_state, initial.action),
+    carried,
+  )
+  return initial._replace(recurrent_state=recurrent_state, action=action)
 
 
-def _unpack(packed: Any, template: Any) -> Any:
-  """Inverts `_pack`, for leaves as those of a template; integers stay exact."""
-  leaves, start = [], 0
-  for leaf in jax.tree.leaves(template):
-    is_complex = jnp.iscomplexobj(leaf)
-    size = leaf[0].size * (2 if is_complex else 1)
-    part = packed[:, start : start + size]
-    start += size
-    if is_complex:
-      part = jax.lax.complex(part[:, ::2], part[:, 1::2])
-    leaves.append(part.reshape(leaf.shape).astype(leaf.dtype))
-  return jax.tree.unflatten(jax.tree.structure(template), leaves)
+def _real(state: types.ActorState) -> Any:
+  """Returns what is carried; complex leaves become pairs of real ones."""
+  return jax.tree.map(
+    lambda leaf: (leaf.real, leaf.imag) if jnp.iscomplexobj(leaf) else leaf,
+    (state.recurrent_state, state.action),
+  )
 
 
 def _body(equation: Any) -> Any:
@@ -253,26 +244,6 @@ def _body(equation: Any) -> Any:
   if equation.primitive.name in ('scan', 'while'):
     return None
   return equation.params.get('jaxpr') or equation.params.get('call_jaxpr')
-
-
-def _equations(program: Any) -> Iterator[Any]:
-  """Yields the equations that `_evaluate` applies."""
-  for equation in getattr(program, 'jaxpr', program).eqns:
-    body = _body(equation)
-    called = equation.params.get('branches', ()) if body is None else [body]
-    for inner in called:
-      yield from _equations(inner)
-    if not called:
-      yield equation
-
-
-def _kinds(equation: Any) -> set[str]:
-  kinds = {equation.primitive.name}
-  if equation.primitive.name.startswith('random'):
-    kinds.add('random')
-  if any(jnp.iscomplexobj(variable.aval) for variable in equation.outvars):
-    kinds.add('complex')
-  return kinds
 
 
 def _evaluate(program: Any, arguments: Sequence[Any]) -> list[Any]:
@@ -299,8 +270,8 @@ def _evaluate(program: Any, arguments: Sequence[Any]) -> list[Any]:
     elif equation.primitive.name == 'cond':
       sides = [_evaluate(b, inputs[1:]) for b in equation.params['branches']]
       outputs = [
-        jax.lax.select_n(inputs[0].astype(bool), *values)
-        for values in zip(*sides, strict=True)
+        jax.lax.select_n(inputs[0].astype(bool), *pair)
+        for pair in zip(*sides, strict=True)
       ]
     elif equation.primitive.name == 'optimization_barrier':
       outputs = inputs

@@ -4,12 +4,11 @@ The card of a folder, `README.md`, has the facts that others need.
 """
 
 import json
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ftwax import extras, types
+from ftwax import types
 from ftwax.environments import games
 from ftwax.records import array_files, files, game_files, loggers, run_directory
 from ftwax.reporting import history
@@ -99,21 +98,6 @@ def read_variables(
       ' restore it from a copy.'
     ) from None
   return variables
-
-
-def push_folder(folder: pathlib.Path, repo_id: str, **options: Any) -> str:
-  """Uploads a folder to a model repository; see `LoadedAgent.push_to_hub`."""
-  with extras.required('huggingface_hub', 'hub'):
-    import huggingface_hub
-  api = huggingface_hub.HfApi(**options)
-  api.create_repo(repo_id, exist_ok=True)
-  return str(
-    api.upload_folder(
-      repo_id=repo_id,
-      folder_path=os.fspath(folder),
-      commit_message='Agents of ftwax',
-    )
-  )
 
 
 def _read_about(source: pathlib.Path) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from ftwax import parts, registry
 from ftwax.networks import (
   gtrxl,
-  layer_norm_lstm,
   linear_cores,
   recurrence,
   recurrent_cores,
@@ -65,29 +64,13 @@ class LSTM(Core):
       over tens of steps are learned much sooner with 3.
     memory_length: number of steps for which memories first last, in place of
       `forget_bias`.
-    layer_norm: whether to normalize the gates; see `layer_norm_lstm`, whose
-      forget bias is 1.
-    dropout: dropout rate of the candidates, with `layer_norm`.
   """
 
   forget_bias: float = parts.option(3.0, low=-100.0)
   memory_length: int | None = parts.option(None, low=2)
-  layer_norm: bool = False
-  dropout: float = parts.option(0.0, low=0, below=1)
-
-  def __post_init__(self) -> None:
-    """Checks the numbers."""
-    super().__post_init__()
-    if self.dropout and not self.layer_norm:
-      raise ValueError(
-        f'dropout ({self.dropout}) must be 0 without layer_norm; choose'
-        ' layer_norm=True.'
-      )
 
   def __call__(self, name: str | None = None) -> recurrence.RecurrentCore:
     """Makes the core; call within a Haiku transform."""
-    if self.layer_norm:
-      return layer_norm_lstm.LayerNormLSTM(self.hidden_size, self.dropout, name)
     return recurrent_cores.LSTM(
       self.hidden_size, self.forget_bias, self.memory_length, name
     )
@@ -244,15 +227,11 @@ class DNC(Core):
       words read; None returns both without projection.
     clip_value: magnitude to which the LSTM's output and the features are
       clipped; None for no clipping.
-    bypass_dropout: dropout rate of the LSTM's output in the features, so that
-      they rely on the memory earlier (Franke et al., 2018, arXiv:1807.02658),
-      in acting and in learning alike; greedy policies drop nothing.
   """
 
   memory: Memory = Memory()  # noqa: RUF009
   output_size: int | None = parts.option(64, low=1)
   clip_value: float | None = parts.option(None, above=0)
-  bypass_dropout: float = parts.option(0.0, low=0, below=1)
 
   def __call__(self) -> recurrence.RecurrentCore:
     """Makes the core; call within a Haiku transform."""

@@ -9,7 +9,7 @@ Actors choose the seeds, which travel with the trajectories.
 import contextlib
 import contextvars
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import haiku as hk
 import jax
@@ -63,28 +63,13 @@ def keys() -> types.Array | None:
 
 def normal(size: int) -> types.Array | None:
   """Draws standard normals [..., B, size]; None for no noise."""
-  return _draw(lambda key: jax.random.normal(key, (size,)))
-
-
-def dropout(rate: float, size: int) -> types.Array | None:
-  """Draws factors [..., B, size] that keep the mean; None for no noise.
-
-  Args:
-    rate: probability of zero; other factors are `1 / (1 - rate)`.
-    size: number of units.
-  """
-  if not rate:
-    return None
-  keep_rate = 1.0 - rate
-  return _draw(
-    lambda key: jax.random.bernoulli(key, keep_rate, (size,)) / keep_rate
-  )
-
-
-def _draw(draw: Callable[[types.Key], types.Array]) -> types.Array | None:
   row_keys = keys()
   if row_keys is None:
     return None
+
+  def draw(key: types.Key) -> types.Array:
+    return jax.random.normal(key, (size,))
+
   for _ in range(row_keys.ndim - 1):
     draw = jax.vmap(draw)
   return draw(row_keys)

@@ -159,10 +159,7 @@ class Level(hk.Module):
 def _make_controller(level: Any) -> controllers.Controller:
   """Makes the core of a level, from its part or a function."""
   forget_bias = getattr(level, 'forget_bias', None)
-  is_plain = not (
-    getattr(level, 'layer_norm', False) or getattr(level, 'memory_length', None)
-  )
-  if forget_bias is not None and is_plain:
+  if forget_bias is not None and level.memory_length is None:
     # The same as the core, but for fewer products inside the loop.
     return controllers.LSTMController(level.hidden_size, forget_bias)
   return controllers.CoreController(level())

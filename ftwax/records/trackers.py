@@ -1,18 +1,16 @@
-"""Loggers for experiment trackers: Weights & Biases and MLflow.
+"""Loggers for experiment trackers: Weights & Biases.
 
 A tracker shows runs side by side. The main run has the numbers of all logs. In
 a population, each member is also a run of its own, with its rating, return,
 hyperparameters and internal rewards, so that the tracker's tools for comparing
 runs, such as parallel coordinates, compare members.
 
-Trackers are configured as their own documentation describes, e.g. by
-`WANDB_MODE=offline` or `MLFLOW_TRACKING_URI`.
+It is configured as its own documentation describes, e.g. by
+`WANDB_MODE=offline`.
 """
 
-import importlib
 import math
 import pathlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -23,9 +21,6 @@ from ftwax.records import (
   log_values,
   run_directory,
 )
-
-# MLflow's limits on the number of parameters in a batch, and on their length.
-_MAX_PARAMS, _MAX_PARAM_LENGTH = 100, 500
 
 
 class Tracker(Protocol):
@@ -50,7 +45,8 @@ class WandbTracker:
   def __init__(
     self, run_dir: pathlib.Path, name: str, config: Mapping[str, Any]
   ):
-    wandb = _import('wandb')
+    with extras.required('wandb', 'loggers'):
+      import wandb
     self._run = wandb.init(
       project=run_dir.resolve().parent.name,
       group=run_dir.resolve().name,
@@ -79,70 +75,9 @@ class WandbTracker:
     self._run.finish()
 
 
-class MLflowTracker:
-  """A run of MLflow."""
-
-  def __init__(
-    self, run_dir: pathlib.Path, name: str, config: Mapping[str, Any]
-  ):
-    mlflow = _import('mlflow')
-    self._entities = mlflow.entities
-    # Not `mlflow.log_metrics`, which writes to the one active run.
-    self._client = mlflow.MlflowClient()
-    resolved = run_dir.resolve()
-    experiment = self._client.get_experiment_by_name(resolved.parent.name)
-    experiment_id = (
-      self._client.create_experiment(resolved.parent.name)
-      if experiment is None
-      else experiment.experiment_id
-    )
-    # A resumed run continues its MLflow run.
-    tags = {'group': str(resolved), 'member': name}
-    # Compared here, since a query cannot escape the quotes in a path.
-    found = [
-      run
-      for run in self._client.search_runs([experiment_id], max_results=10_000)
-      if tags.items() <= run.data.tags.items()
-    ]
-    made = found or [
-      self._client.create_run(experiment_id, tags=tags, run_name=name)
-    ]
-    self._run_id = made[0].info.run_id
-    if not found:
-      self._log_params(config)
-
-  def log(self, label: str, values: Mapping[str, float], step: int) -> None:
-    """Writes numbers."""
-    now = self._now()
-    self._client.log_batch(
-      self._run_id,
-      metrics=[
-        self._entities.Metric(f'{label}/{key}', value, now, step)
-        for key, value in values.items()
-      ],
-    )
-
-  def close(self) -> None:
-    """Ends the run."""
-    self._client.set_terminated(self._run_id)
-
-  def _log_params(self, config: Mapping[str, Any]) -> None:
-    params = [
-      self._entities.Param(key, str(value)[:_MAX_PARAM_LENGTH])
-      for key, value in config.items()
-    ]
-    for start in range(0, len(params), _MAX_PARAMS):
-      self._client.log_batch(
-        self._run_id, params=params[start : start + _MAX_PARAMS]
-      )
-
-  def _now(self) -> int:
-    return round(1_000 * time.time())
-
-
 _MAKERS: Mapping[
   str, Callable[[pathlib.Path, str, Mapping[str, Any]], Tracker]
-] = {'wandb': WandbTracker, 'mlflow': MLflowTracker}
+] = {'wandb': WandbTracker}
 
 TRACKERS = tuple(_MAKERS)
 
@@ -259,8 +194,3 @@ def _read_config(run_dir: pathlib.Path) -> dict[str, Any]:
   """Returns the configuration of a run by dotted key."""
   path = run_dir / run_directory.CONFIG_FILE
   return config_files.flatten(files.read_object(path))
-
-
-def _import(package: str) -> Any:
-  with extras.required(package):
-    return importlib.import_module(package)

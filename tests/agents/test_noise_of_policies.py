@@ -25,9 +25,6 @@ def _noisy(kind):
 NETWORKS = {
   'factorised': lambda: _noisy('factorised'),
   'independent': lambda: _noisy('independent'),
-  'dropout': lambda: IMPALA.replace(
-    core=cores.LSTM(8, layer_norm=True, dropout=0.5)
-  ).make_network(SPEC),
   'latent': lambda: FTW.make_network(SPEC),
 }
 

@@ -34,11 +34,10 @@ WIRING = (
   ('prices', 'velocity', 'previous_action'),
 )
 STACKED = cores.StackedLSTM((5, 6))
-WIRED = STACKED.replace(wiring=WIRING, layer=cores.LSTM(layer_norm=True))
+WIRED = STACKED.replace(wiring=WIRING)
 SIGNAL = SMALL.torso.replace(entries={'prices': 'signal'})
 CONFIGS = {
   'signal': SMALL.replace(torso=SIGNAL),
-  'layer_norm': SMALL.replace(core=cores.LSTM(8, layer_norm=True, dropout=0.3)),
   'stacked': SMALL.replace(core=STACKED),
   'linear': SMALL.replace(core=cores.LRU(8, num_layers=2)),
   'wired': SMALL.replace(core=WIRED),
@@ -178,7 +177,6 @@ def test_all_choices_together_learn_catch(tmp_path):
     core=cores.StackedLSTM(
       (32, 32),
       wiring=(('', 'previous_reward'), ('', 'previous_action')),
-      layer=cores.LSTM(layer_norm=True, dropout=0.1),
     ),
     separate_value=True,
     heads=heads.Heads(noise='factorised'),
@@ -216,10 +214,6 @@ def test_all_choices_together_learn_catch(tmp_path):
       r"entries\['prices'\] \('fourier'\) .* must be one of .*'signal'",
     ),
     (lambda: cores.LRU(7), r'hidden_size \(7\) of an LRU must be'),
-    (
-      lambda: cores.LSTM(dropout=0.1),
-      r'dropout \(0.1\) must be 0 without layer_norm',
-    ),
     (
       lambda: SMALL.replace(tasks=('latent_kl',)),
       r'core \(LSTM.*\) must have latents for the task latent_kl; choose',

@@ -27,7 +27,6 @@ from ftwax.networks import (
   embeddings,
   entry_torsos,
   heads,
-  layer_norm_lstm,
   noise,
   noisy,
   recurrent_cores,
@@ -187,19 +186,10 @@ def test_previous_actions_and_rewards_as_inputs():
 
 
 @equivalents.says(
-  'The layer-norm LSTM stores the raw cell and normalizes only its output',
   'the state is reset to zero where episodes begin',
 )
 def test_states_of_lstms():
   state = recurrent_cores.LSTMState(jnp.zeros((1, 2)), jnp.array([[9.0, -9.0]]))
-  _, (_, after) = _init_and_apply(
-    lambda x, s: layer_norm_lstm.LayerNormLSTM(2)(x, s),
-    jnp.zeros((1, 3)),
-    state,
-  )
-  # The gates have no inputs: the cell is what is not forgotten of it.
-  kept = 1 / (1 + np.exp(-1.0))
-  np.testing.assert_allclose(after.cell, kept * state.cell, rtol=1e-5)
 
   def unroll(inputs, start, state):
     return recurrent_cores.LSTM(2).unroll(inputs, start, state)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, noise, recurrence, recurrent_cores
+from ftwax.networks import cores, recurrence, recurrent_cores
 from ftwax.networks.dnc import (
   access,
   controllers,
@@ -331,29 +331,6 @@ def test_clipping_bounds_features(key):
   state = initial_state({}, None, BATCH)
   output, _ = jax.jit(apply)(params, None, inputs[0], state)
   assert np.max(np.abs(output.features)) == np.float32(0.1)
-
-
-def test_bypass_dropout_is_that_of_the_seeds(key):
-  config = cores.DNC(
-    8, memory=make_config('none'), output_size=None, bypass_dropout=0.5
-  )
-  transformed = make_functions(config)
-  inputs, start = make_sequence()
-  params = jax.jit(transformed.init)(key, inputs[0])
-  apply, unroll, initial_state = transformed.apply
-  state = initial_state({}, None, BATCH)
-  seeds = jnp.arange(start.size).reshape(start.shape)
-  with noise.seeded(seeds):
-    outputs, _ = unroll(params, None, inputs, start, state)
-  hidden = outputs.features[..., :8]
-  assert 0.3 < np.mean(hidden == 0.0) < 0.7
-  with noise.seeded(seeds[0]):
-    output, _ = apply(params, None, inputs[0], state)
-  np.testing.assert_allclose(output.features, outputs.features[0], atol=1e-5)
-  output, _ = jax.jit(apply)(params, None, inputs[0], state)
-  assert np.all(output.features[..., :8] != 0.0)
-  outputs, _ = jax.jit(unroll)(params, None, inputs, start, state)
-  assert np.all(outputs.features[..., :8] != 0.0)
 
 
 def test_usage_gradient_is_a_switch(key):

@@ -31,7 +31,6 @@ CORES = {
   'gtrxl of two layers': GTRXL.replace(num_layers=2),
   'lstm of a length': cores.LSTM(SIZE, memory_length=20),
   'stacked_lstm': cores.StackedLSTM((4, 5)),
-  'layer_norm': cores.LSTM(5, layer_norm=True),
   'skip_connection': lambda: recurrence.SkipConnection(recurrent_cores.GRU(5)),
   'rl2': lambda: rl2_core.RL2Core(cores.LRU(SIZE)(), cores.GRU(SIZE)()),
   'dnc': cores.DNC(6, memory=MEMORY, output_size=5),
@@ -275,8 +274,6 @@ def test_members_of_a_population_each_have_their_own(name):
     (cores.RPTH, {'clip_value': -1.0}, r'clip_value \(-1.0\) .* above 0'),
     (cores.DNC, {'hidden_size': 0}, r'hidden_size \(0\) of DNC must be at'),
     (cores.DNC, {'output_size': 0}, r'output_size \(0\) of DNC must be at'),
-    (cores.DNC, {'bypass_dropout': 1.0}, r'bypass_dropout \(1.0\) .* below 1'),
-    (cores.LSTM, {'layer_norm': True, 'dropout': 1.0}, r'dropout .* below 1'),
   ],
 )
 def test_bad_options(make, options, message):

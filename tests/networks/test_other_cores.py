@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 
 from ftwax.networks import (
-  layer_norm_lstm,
-  noise,
   recurrence,
   recurrent_cores,
   stacked_lstm,
@@ -21,7 +19,6 @@ NAV = {
 }
 CORES = {
   'nav a3c': lambda: stacked_lstm.StackedLSTM(**NAV),
-  'layer norm': lambda: layer_norm_lstm.LayerNormLSTM(5),
 }
 
 
@@ -86,59 +83,6 @@ def test_stacked_layers_are_lstms_on_what_is_below(key):
   above = lstm(1, 5, np.concatenate([visual, velocity, action, below], -1))
   np.testing.assert_allclose(outputs.auxiliary['layers'][0], below, atol=1e-6)
   np.testing.assert_allclose(outputs.features, above, atol=1e-6)
-
-
-def sigmoid(x):
-  return 1 / (1 + np.exp(-x))
-
-
-def test_layer_norm_lstm_is_that_of_the_paper(key):
-  transformed = make_functions(CORES['layer norm'])
-  inputs, _ = make_sequence()
-  params = transformed.init(key, inputs[0])
-  rng = np.random.default_rng(0)
-  params = jax.tree.map(
-    lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), params
-  )
-  apply, _, initial_state = transformed.apply
-  p = {k: np.float64(v) for k, v in params['layer_norm_lstm'].items()}
-
-  def normalize(x, scale):
-    x = x - x.mean(-1, keepdims=True)
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * scale
-
-  state = initial_state({}, None, BATCH)
-  hidden = cell = np.zeros((BATCH, 5))
-  for step_inputs in inputs:
-    gates = normalize(step_inputs @ p['w_i'], p['input_scale']) + p['b']
-    gates += normalize(hidden @ p['w_h'], p['recurrent_scale'])
-    i, g, f, o = np.split(gates, 4, -1)
-    cell = sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(g)
-    output = normalize(cell, p['cell_scale']) + p['cell_offset']
-    hidden = sigmoid(o) * np.tanh(output)
-    found, state = apply(params, None, step_inputs, state)
-    np.testing.assert_allclose(found.features, hidden, atol=1e-5)
-
-
-def test_dropout_is_that_of_the_seeds(key):
-  transformed = make_functions(lambda: layer_norm_lstm.LayerNormLSTM(64, 0.5))
-  inputs, start = make_sequence(1)
-  params = transformed.init(key, inputs[0])
-  apply, unroll, initial_state = transformed.apply
-  state = initial_state({}, None, BATCH)
-  with noise.seeded(jnp.arange(BATCH)[None]):
-    _, dropped = unroll(params, None, inputs, start, state)
-  with noise.seeded(jnp.arange(BATCH)):
-    _, stepped = apply(params, None, inputs[0], state)
-  np.testing.assert_allclose(stepped.cell, dropped.cell, atol=1e-5)
-  _, kept = apply(params, None, inputs[0], state)
-  is_dropped = dropped.cell == 0.0
-  assert 0.3 < np.mean(is_dropped) < 0.7
-  np.testing.assert_allclose(
-    dropped.cell, np.where(is_dropped, 0.0, 2.0 * kept.cell), atol=1e-5
-  )
-  _, without_seeds = unroll(params, None, inputs, start, state)
-  np.testing.assert_allclose(without_seeds.cell, kept.cell, atol=1e-5)
 
 
 def test_a_wiring_has_an_entry_for_each_layer():

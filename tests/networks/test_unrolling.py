@@ -10,7 +10,7 @@ import test_every_core as every_core
 from ftwax import scans
 
 CORES = (
-  'lstm', 'gru', 'layer_norm', 'stacked_lstm',
+  'lstm', 'gru', 'stacked_lstm',
   'rl2', 'dnc', 'rpth', 'rpth_dnc', 'rpth_dnc of gru',
 )  # fmt: skip
 

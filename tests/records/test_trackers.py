@@ -109,31 +109,3 @@ def test_weights_and_biases(run_dir, monkeypatch):
       assert HYPERPARAMETER.encode() in content
     else:
       assert b'train/episode_return' in content
-
-
-@pytest.mark.filterwarnings('ignore')
-def test_mlflow(run_dir, monkeypatch):
-  mlflow = pytest.importorskip(
-    'mlflow', reason='the extra loggers is not there'
-  )
-  monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')
-  mlflow.set_tracking_uri((run_dir / 'mlruns').as_uri())
-  _log(run_dir, 'mlflow')
-  client = mlflow.MlflowClient()
-  experiment = client.get_experiment_by_name('my_game')
-
-  def find():
-    found = client.search_runs([experiment.experiment_id])
-    return {run.info.run_name: run for run in found}
-
-  runs = find()
-  assert set(runs) == {'run_1', 'run_1 member 0', 'run_1 member 1'}
-  metrics = runs['run_1 member 1'].data.metrics
-  assert metrics[f'population/{HYPERPARAMETER}'] == 0.2
-  assert metrics['population/internal_rewards/0'] == 0.5
-  whole = runs['run_1']
-  assert whole.data.metrics['train/episode_return'] == 2.5
-  assert whole.data.params['builder.config.batch_size'] == '32'
-  assert whole.info.status == 'FINISHED'
-  _log(run_dir, 'mlflow')  # A run that goes on stays one.
-  assert set(find()) == set(runs)

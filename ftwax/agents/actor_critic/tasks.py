@@ -67,11 +67,9 @@ class PixelControl(Task):
     discount: discount of the pseudo-rewards.
     entry: path of the observation entry to control, such as 'camera/left'; None
       if the observation is a single array.
-    cell_size: height and width of a cell, in pixels; for a signal, the number
-      of consecutive samples of one channel.
+    cell_size: height and width of a cell, in pixels.
     crop_size: (height, width) of the central crop that the cells cover; None
-      covers as much of the frame as whole cells can. A signal is not cropped.
-    is_signal: whether the entry is a signal [length, channels].
+      covers as much of the frame as whole cells can.
   """
 
   name: ClassVar[str] = 'pixel_control'
@@ -82,7 +80,6 @@ class PixelControl(Task):
   entry: str | None = None
   cell_size: int = parts.option(4, low=1)
   crop_size: tuple[int, int] | None = parts.option(None, low=1)
-  is_signal: bool = False
 
   def loss(
     self, inputs: auxiliary.TaskInputs
@@ -125,20 +122,13 @@ class PixelControl(Task):
 
     Returns:
       [T + 1, B, height, width] or [T + 1, B, height, width, channels], uint8
-      or in [0, 1]. A signal [length, channels] becomes an image whose square
-      cells consist of `cell_size` samples of one channel each.
+      or in [0, 1].
     """
     entry = self.entry or ''
     frames: types.Array = embeddings.named_leaves(observation)[entry]
     if observation_spec is not None:
       frame_spec = embeddings.named_leaves(observation_spec)[entry]
       frames = embeddings.scale_image(frames, frame_spec)
-    if self.is_signal:
-      # Repeating each channel makes cells square; a cell's mean change is
-      # still that of its one channel.
-      frames = jnp.repeat(frames, self.cell_size, axis=3)
-      # Drop the oldest samples, which do not fill a cell.
-      return frames[:, :, frames.shape[2] % self.cell_size :]
     return encodings.to_image(frames.shape[2:], frames)
 
   def make_heads(
@@ -154,36 +144,16 @@ class PixelControl(Task):
     shape = encodings.image_shape(getattr(spec, 'shape', ()))
     if len(shape) not in (2, 3):
       raise ValueError(
-        f'entry ({self.entry!r}) of PixelControl must name an image or signal'
+        f'entry ({self.entry!r}) of PixelControl must name an image'
         f' of the observation ({observations!r}); choose an entry, or leave the'
         ' task out if there is none.'
       )
-    make: Any = auxiliary_heads.PixelControlHead
-    grid_shape: Any = pixel_control.grid_shape
-    if self.is_signal:
-      make, grid_shape = auxiliary_heads.SignalControlHead, signal_grid_shape
-    grid = grid_shape(shape, self.cell_size, self.crop_size)
-    num_actions = distributions.num_actions(environment_spec.actions)
-    of_features = {self.name: functools.partial(make, num_actions, grid)}
-    return recurrent.AuxiliaryHeads(of_features, {})
-
-
-def signal_grid_shape(
-  shape: tuple[int, ...], cell_size: int, crop_size: tuple[int, int] | None
-) -> tuple[int, int]:
-  """Returns the number of cells along time and of channels of a signal.
-
-  Raises:
-    ValueError: if the shape is not [length, channels] with at least one cell,
-      or a crop is requested.
-  """
-  if len(shape) != 2 or shape[0] < cell_size or crop_size is not None:
-    raise ValueError(
-      f'The signal of pixel control (shape {shape}) must be [length, channels]'
-      f' and no shorter than cell_size ({cell_size}), and crop_size'
-      f' ({crop_size}) None; choose another frame_entry or cell_size.'
+    head = functools.partial(
+      auxiliary_heads.PixelControlHead,
+      distributions.num_actions(environment_spec.actions),
+      pixel_control.grid_shape(shape, self.cell_size, self.crop_size),
     )
-  return shape[0] // cell_size, shape[1]
+    return recurrent.AuxiliaryHeads({self.name: head}, {})
 
 
 @registry.register('task.reward_prediction')

@@ -15,7 +15,7 @@ import haiku as hk
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import noise, recurrence
+from ftwax.networks import recurrence
 from ftwax.networks.dnc import (
   controllers,
   memory_access,
@@ -125,12 +125,8 @@ class DNC(hk.Module):
 
   def _make_output(self, outputs: _StepOutput) -> recurrence.CoreOutput:
     """Computes the features of all steps at once, leaves [..., B, ...]."""
-    hidden = outputs.hidden
-    mask = noise.dropout(self._config.bypass_dropout, hidden.shape[-1])
-    if mask is not None:
-      hidden = mask * hidden
     # [..., B, hidden_size + num_words]
-    features = jnp.concatenate([hidden, outputs.words], axis=-1)
+    features = jnp.concatenate([outputs.hidden, outputs.words], axis=-1)
     if self._config.output_size is not None:
       features = self._output(features)
     return recurrence.CoreOutput(
