@@ -224,7 +224,11 @@ def _unpack(packed: Any, initial: types.ActorState) -> types.ActorState:
   row = jax.tree.map(lambda leaf: leaf[0], _real(initial))
   carried = jax.vmap(flatten_util.ravel_pytree(row)[1])(packed)
   recurrent_state, action = jax.tree.map(
-    lambda leaf, part: jax.lax.complex(*part) if type(part) is tuple else part,
+    lambda leaf, part: (
+      jax.lax.complex(*part)
+      if isinstance(part, tuple)
+      else part.astype(leaf.dtype)
+    ),
     (initial.recurrent_state, initial.action),
     carried,
   )
@@ -232,9 +236,11 @@ def _unpack(packed: Any, initial: types.ActorState) -> types.ActorState:
 
 
 def _real(state: types.ActorState) -> Any:
-  """Returns what is carried; complex leaves become pairs of real ones."""
+  """Returns what is carried in float32; complex leaves become pairs."""
   return jax.tree.map(
-    lambda leaf: (leaf.real, leaf.imag) if jnp.iscomplexobj(leaf) else leaf,
+    lambda leaf: (
+      (leaf.real, leaf.imag) if jnp.iscomplexobj(leaf) else jnp.float32(leaf)
+    ),
     (state.recurrent_state, state.action),
   )
 
