@@ -8,7 +8,6 @@ from ftwax.population.players import scripted as scripted_player
 from ftwax.population.players import uniform as uniform_player
 from ftwax.population.population_config import PopulationConfig
 from ftwax.population.selection import (
-  MultipleFrequencies,
   Truncation,
   TTest,
   WinProbability,
@@ -19,7 +18,6 @@ from ftwax.population.tournament import round_robin, summarize
 __all__ = (
   'ByStrength',
   'Meetings',
-  'MultipleFrequencies',
   'Perturb',
   'Player',
   'PopulationConfig',

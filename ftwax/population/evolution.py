@@ -50,7 +50,7 @@ class Generation(NamedTuple):
     parent: int32 [N], the member that each one copied; itself for no copy.
     is_redrawn: bool [N], whether a member drew new traits from their priors.
     evidence: float32 [N], the value on which the selection rule decided.
-    inherited: traits [N, ...] of the parents, or donors if they differ.
+    inherited: traits [N, ...] of the parents.
     explored: traits [N, ...] with which the members continue.
   """
 
@@ -284,10 +284,7 @@ def evolve(
   has_copied = selection.parent != itself
   previous = traits(population.members)  # [N, ...]
   # The record keeps what the parents had; crossover counts as exploring.
-  donor = selection.parent
-  if selection.donor is not None:
-    donor = jnp.where(has_copied, selection.donor, itself)
-  inherited = start = inherit(previous, donor)
+  inherited = start = inherit(previous, selection.parent)
   if config.crossover_probability > 0.0:
     # Keys of optional draws are folded in, so that the other draws are the same
     # with and without them. Folding in 0 and 1 gives the keys of the split.
@@ -297,10 +294,7 @@ def evolve(
     explore_key, start, selection, population, priors, config
   )
   # Others keep their values to the last bit, even outside of the bounds.
-  explores = has_copied
-  if selection.explores is not None:
-    explores = has_copied & selection.explores
-  explored = trees.where_rows(explores, clip(explored, priors), inherited)
+  explored = trees.where_rows(has_copied, clip(explored, priors), inherited)
   is_redrawn = jnp.zeros_like(has_copied)
   if config.exploits and config.min_decided_fraction > 0.0:
     is_redrawn = _is_undecided(population, config) & ~has_copied

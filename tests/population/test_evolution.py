@@ -433,29 +433,3 @@ def test_a_floor_of_lineages_holds_over_generations(key):
     population, _ = _evolve(jax.random.fold_in(key, number), population, config)
     assert len(set(np.asarray(population.founder).tolist())) >= 2
   assert (np.asarray(population.founder) == 3).any()
-
-
-def test_copies_may_take_traits_of_another_as_they_are(key):
-  population, config = _in_order()
-
-  def take(key, population, config):
-    del key, population, config
-    return selection_lib.Selection(
-      parent=jnp.array([3, 3, 2, 3]),
-      evidence=jnp.zeros(4),
-      donor=jnp.array([2, 3, 0, 3]),
-      explores=jnp.array([False, True, True, False]),
-    )
-
-  after, _ = _evolve(key, population, config, explore=PERTURBED, select=take)
-  before, now = population.members, after.members
-  _assert_trees_equal(
-    now.params,
-    jax.tree.map(lambda leaf: leaf[np.array([3, 3, 2, 3])], before.params),
-  )
-  weights = np.asarray(before.internal_rewards)
-  # Member 2 is its own parent, whatever its donor.
-  np.testing.assert_array_equal(
-    np.asarray(now.internal_rewards)[[0, 2, 3]], weights[[2, 2, 3]]
-  )
-  assert (np.asarray(now.internal_rewards)[1] != weights[3]).any()
