@@ -91,9 +91,7 @@ def make_population(
     skipped=zeros,
     skipped_in_a_row=zeros,
   )
-  return state_lib.from_members(
-    members, key, config, evolution.init_explore(config.explore, 2, PRIORS)
-  )
+  return state_lib.from_members(members, key, config)
 
 
 def step(

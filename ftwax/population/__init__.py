@@ -9,7 +9,6 @@ from ftwax.population.players import uniform as uniform_player
 from ftwax.population.population_config import PopulationConfig
 from ftwax.population.selection import (
   Truncation,
-  TTest,
   WinProbability,
 )
 from ftwax.population.state import PopulationState
@@ -23,7 +22,6 @@ __all__ = (
   'PopulationConfig',
   'PopulationState',
   'Resample',
-  'TTest',
   'Truncation',
   'WinProbability',
   'evolve',

@@ -131,35 +131,6 @@ class Truncation(parts.Part):
     return _select(candidate, gain, copies, population, config)
 
 
-@registry.register('rule.t_test')
-@dataclasses.dataclass(frozen=True)
-class TTest(parts.Part):
-  """Copies a random other member whose returns are significantly higher.
-
-  Jaderberg et al., 2017 (arXiv:1711.09846), section 4.1.1: a one-sided Welch's
-  t-test on the last returns. The evidence is the p-value.
-
-  Attributes:
-    level: p-value below which a member copies another.
-  """
-
-  name: ClassVar[str] = 't_test'
-
-  level: float = parts.option(0.05, above=0, below=1)
-
-  def __call__(
-    self,
-    key: types.Key,
-    population: state_lib.PopulationState,
-    config: config_lib.PopulationConfig,
-  ) -> Selection:
-    """Returns a parent for each member."""
-    candidate = _other_members(key, config.num_members)
-    p_value = _p_value(candidate, population)
-    copies = p_value < self.level
-    return _select(candidate, p_value, copies, population, config)
-
-
 def _p_value(
   candidate: types.Array, population: state_lib.PopulationState
 ) -> types.Array:

@@ -79,14 +79,6 @@ class Prepared:
   make_games: MakeGames
   make_evaluation_games: MakeGames
 
-  @property
-  def explore_state(self) -> Any:
-    """State of the explore rule before any game."""
-    population = self.experiment.population
-    return evolution.init_explore(
-      population.explore, population.num_members, self.priors
-    )
-
 
 def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   """Resolves an experiment.
@@ -258,8 +250,7 @@ def _check_select(
   if is_rated and is_team and population.exploits:
     raise ValueError(
       'select (win_probability) must judge by returns in a game of one team'
-      f' {spec.teams}, which nobody wins; choose selection.Truncation() or'
-      ' selection.TTest().'
+      f' {spec.teams}, which nobody wins; choose selection.Truncation().'
     )
 
 

@@ -155,8 +155,11 @@ def test_ratings_of_games_drawn_anew_scatter_as_their_errors():
   rng = np.random.default_rng(0)
   outcomes = jnp.asarray(rng.random(300) < 0.6, jnp.float32)
   games = ratings.multiplicities(jnp.asarray(seats), (0, 1), 3)[:, 0]
-  samples = ratings.bootstrap(jax.random.PRNGKey(0), games, outcomes, 200)
-  assert samples.shape == (200, 3)
+
+  def fit_sample(drawn):
+    return ratings.fit(games[drawn], outcomes[drawn]).ratings
+
+  samples = jax.lax.map(fit_sample, rng.integers(0, 300, (200, 300)))
   fitted = ratings.fit(games, outcomes)
   np.testing.assert_array_equal(samples[:, 0], 1000.0)
   deviation = np.std(samples[:, 1:], axis=0)

@@ -61,11 +61,6 @@ def test_bad_options(options, message):
       r'fraction \(0.6\) .* at most 0.5',
     ),
     (
-      selection.TTest,
-      {'level': 0.0},
-      r'level \(0.0\) of TTest must be above 0',
-    ),
-    (
       matchmaking.ByStrength,
       {'deviation': 0.0},
       r'deviation \(0.0\) .* above 0',

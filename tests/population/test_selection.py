@@ -98,15 +98,12 @@ def test_equals_do_not_copy_each_other():
   population, config = _with_returns(np.ones((4, 3)))
   parents, _ = _select_often(selection_lib.Truncation(), population, config, 20)
   assert (parents == np.arange(4)).all()
-  parents, _ = _select_often(selection_lib.TTest(), population, config, 20)
-  assert (parents == np.arange(4)).all()
 
 
 def test_who_has_no_returns_is_nobodys_donor():
   population, config = population_fakes.make_population(3, burn_in_games=0)
-  for rule in (selection_lib.Truncation(), selection_lib.TTest()):
-    parents, _ = _select_often(rule, population, config, 20)
-    assert (parents == np.arange(3)).all()
+  parents, _ = _select_often(selection_lib.Truncation(), population, config, 20)
+  assert (parents == np.arange(3)).all()
   done = jnp.array([[True], [False], [False]])
   population = state_lib.record_returns(population, jnp.zeros((3, 1)), done)
   parents, _ = _select_often(selection_lib.Truncation(), population, config, 20)
@@ -154,17 +151,6 @@ def test_p_values_without_scatter(high, low, expected):
     assert 0.5 <= p_value <= expected
   else:
     np.testing.assert_allclose(p_value, expected, atol=1e-6)
-
-
-def test_t_test_copies_beyond_chance():
-  rng = np.random.default_rng(0)
-  noise = rng.normal(size=(3, 10))
-  population, config = _with_returns(noise + np.array([[0.0], [0.1], [9.0]]))
-  parents, p_values = _select_often(selection_lib.TTest(), population, config)
-  assert set(parents[:, 0]) == {0, 2}
-  assert set(parents[:, 1]) == {1, 2}
-  assert set(parents[:, 2]) == {2}
-  assert (p_values[parents != np.arange(3)] < 0.05).all()
 
 
 def test_one_return_is_no_sample():
