@@ -3,6 +3,7 @@ import json
 
 import jax
 import jax.numpy as jnp
+import lineage_replay
 import numpy as np
 import population_fakes
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from ftwax.population import evolution
 from ftwax.population import lineage as lineage_lib
 from ftwax.population import selection as selection_lib
-from ftwax.population import state as state_lib
 from ftwax.records import files, loggers
 
 pytestmark = pytest.mark.slow
@@ -317,7 +317,7 @@ def test_the_lineage_replays_the_evolution_on_bits(tmp_path, random_evolution):
     generation = jax.tree.map(lambda leaf, n=number: leaf[n], generations)
     rows += lineage_lib.rows(generation, 'win_probability')
   files.append_rows(path, rows)
-  replayed = lineage_lib.replay(population, loggers.read_jsonl(path))
+  replayed = lineage_replay.replay(population, loggers.read_jsonl(path))
   _assert_trees_equal(replayed.members, final.members)
   for part in ('opt_state', 'params', 'hyperparameters', 'internal_rewards'):
     for actual, expected in zip(
@@ -377,7 +377,7 @@ def test_replay_between_training(tmp_path, crossover_probability):
     rows = lineage_lib.rows(generation, 'test')
     files.append_rows(path, rows)
     # Parameters are what training made of them; one generation is replayed.
-    replayed = lineage_lib.replay(before, rows)
+    replayed = lineage_replay.replay(before, rows)
     _assert_trees_equal(replayed._replace(generation=after.generation), after)
   assert len(loggers.read_jsonl(path)) > 5
 
@@ -397,7 +397,7 @@ def test_a_torn_last_line_is_left_out_and_cut_off(tmp_path):
 def test_a_broken_line_is_named(tmp_path):
   path = tmp_path / 'lineage.jsonl'
   path.write_text('{"generation": 1}\nnonsense\n{"generation": 2}\n')
-  with pytest.raises(ValueError, match=r'line 2 of .*nonsense.*must be JSON'):
+  with pytest.raises(ValueError, match=r'line 2 of .*nonsense.*must be a JSON'):
     loggers.read_jsonl(path)
 
 
@@ -409,19 +409,6 @@ def test_a_resumed_run_drops_what_came_after_its_checkpoint(tmp_path):
   files.cut_rows(path, lambda row: row['generation'] > -1)
   assert loggers.read_jsonl(path) == []
   assert [p.name for p in tmp_path.iterdir()] == ['lineage.jsonl']
-
-
-def test_the_lineage_of_another_population():
-  population, _ = population_fakes.make_population(3)
-  other, _ = population_fakes.make_population(4)
-  with pytest.raises(
-    ValueError, match=r'population \(of 3 members\) must be .*\(4 members\)'
-  ):
-    lineage_lib.replay(population, [lineage_lib.birth_row(other)])
-  state_lib.check_size(
-    lineage_lib.replay(other, [lineage_lib.birth_row(other)]),
-    population_fakes.make_population(4)[1],
-  )
 
 
 def test_a_floor_of_lineages_holds_over_generations(key):
