@@ -61,9 +61,10 @@ def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
   read = loggers.read_jsonl(path)
   teams = files.read_or_warn(run_directory.read_teams, run_dir) or [0]
   with files.reading(path, 'evaluations against opponents'):
-    config = files.read_or_warn(run_directory.read_config, run_dir) or {}
-    held_out = tuple(config.get('held_out', ()))
-    return _from_rows(read, min(map(teams.count, set(teams))), held_out)
+    config = path.parents[1] / run_directory.CONFIG_FILE
+    recorded = files.read_or_warn(files.read_object, config) or {}
+    held_out = recorded.get('held_out', ())
+    return _from_rows(read, min(map(teams.count, set(teams))), tuple(held_out))
 
 
 def _from_rows(
@@ -133,7 +134,9 @@ def held_out_figure(evaluations: Evaluations) -> dict[str, Any]:
 
 def list_names(names: Sequence[str]) -> str:
   """Returns names of players as words; of a path, those of its last part."""
-  return ', '.join(drawing.readable(name.rpartition('/')[2]) for name in names)
+  return ' and '.join(
+    drawing.readable(name.rpartition('/')[2]) for name in names
+  )
 
 
 def figures(evaluations: Evaluations) -> list[dict[str, Any]]:

@@ -110,14 +110,17 @@ def _summary(
   )  # fmt: skip
   time = log_values.format_seconds(history.seconds) if history.seconds else ''
   sentences = [f'{who} trained for {steps}{time and f", in {time}"}.']
+  best = None
   if evaluations is not None and evaluations.held_out:
     means, lows, highs = evaluations.held_out_scores[:, -1]
     best = int(means.argmax())
     whom = evaluation_curves.list_names(evaluations.held_out)
-    whose = 'it scores' if num_members == 1 else (
-      f'members score {means.mean():.2f} on average, and the best, member'
+    whose = (
+      'it scores'
+      if num_members == 1
+      else f'members score {means.mean():.2f} on average, and the best, member'
       f' {best},'
-    )  # fmt: skip
+    )
     sentences.append(
       f'Against {whom}, never met in training, {whose} {means[best]:.2f}'
       f' ({lows[best]:.2f} to {highs[best]:.2f}).'
@@ -130,6 +133,7 @@ def _summary(
         tournament.highs[: len(elo)] - elo,
         f'{tournament.players[tournament.anchor]} in the tournament',
         tournament_files.member_scores(tournament),
+        best,
       )
     )
   elif evaluations is not None:
@@ -140,6 +144,7 @@ def _summary(
         evaluations.elo_errors[-1],
         f'{opponents[0]} in the last evaluation',
         dict(zip(opponents, evaluations.scores[-1], strict=True)),
+        best,
       )
     )
   elif curves.can_plot(run_dir):
@@ -171,9 +176,13 @@ def _strength(
   errors: types.Floats,
   anchor: str,
   scores: Mapping[str, float],
+  best: int | None,
 ) -> str:
-  """Returns a sentence on the best of members, [N], and whom they beat."""
-  best = int(elo.argmax())
+  """Returns a sentence on the best of members, [N], and whom they beat.
+
+  Without a `best` one, that is whose Elo is highest.
+  """
+  best = int(elo.argmax()) if best is None else best
   who, they = 'It', 'it is'
   if len(elo) > 1:
     who, they = f'The best, member {best},', 'on average, members are'
