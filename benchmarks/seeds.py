@@ -132,7 +132,7 @@ def draw(
   for axes, rows in ((left, iqm), (right, better)):
     for place, (name, (value, first, last)) in enumerate(rows.items()):
       print(f'{name!r}: {value:.2f} ({first:.2f} to {last:.2f})')
-      axes.plot([first, last], [place, place], f'C{place}', alpha=0.4, lw=9)
+      axes.hlines(place, first, last, f'C{place}', alpha=0.4, linewidth=9)
       axes.plot(value, place, f'C{place}|', markersize=14, markeredgewidth=2)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_ylim(len(rows) - 0.5, -0.5)

@@ -218,14 +218,14 @@ def find_held_out(words: Sequence[str]) -> dict[str, Any]:
   found: dict[str, Any] = {}
   for word in words:
     run, at, member = word.rpartition('@')
-    found[word] = word
     if at and not member.isdecimal():
       raise ValueError(
         f'held_out ({word}) must end in the number of a member after the @;'
         f' choose {run}@0.'
       )
-    if at:
-      found[word] = loading.load(run, int(member), greedy=False).player
+    found[word] = (
+      loading.load(run, int(member), greedy=False).player if at else word
+    )
   return found
 
 

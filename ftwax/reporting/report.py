@@ -112,19 +112,8 @@ def _summary(
   sentences = [f'{who} trained for {steps}{time and f", in {time}"}.']
   best = None
   if evaluations is not None and evaluations.held_out:
-    means, lows, highs = evaluations.held_out_scores[:, -1]
-    best = int(means.argmax())
-    whom = evaluation_curves.list_names(evaluations.held_out)
-    whose = (
-      'it scores'
-      if num_members == 1
-      else f'members score {means.mean():.2f} on average, and the best, member'
-      f' {best},'
-    )
-    sentences.append(
-      f'Against {whom}, never met in training, {whose} {means[best]:.2f}'
-      f' ({lows[best]:.2f} to {highs[best]:.2f}).'
-    )
+    best = int(evaluations.held_out_scores[0, -1].argmax())
+    sentences.append(_headline(evaluations, best))
   if tournament is not None:
     elo = tournament.ratings[: tournament.num_members]
     sentences.append(
@@ -169,6 +158,18 @@ def _summary(
       f' {len(lines)} of {num_members} founders.'
     )
   return sentences
+
+
+def _headline(evaluations: evaluation_curves.Evaluations, best: int) -> str:
+  """Returns a sentence on scores against opponents never met in training."""
+  means, lows, highs = evaluations.held_out_scores[:, -1]
+  members = f'members score {means.mean():.2f} on average, and the best, member'
+  whose = f'{members} {best},' if len(means) > 1 else 'it scores'
+  return (
+    f'Against {evaluation_curves.list_names(evaluations.held_out)}, never met'
+    f' in training, {whose} {means[best]:.2f} ({lows[best]:.2f} to'
+    f' {highs[best]:.2f}).'
+  )
 
 
 def _strength(

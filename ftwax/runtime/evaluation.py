@@ -404,12 +404,9 @@ def _rate(outcome: Outcome) -> dict[str, Any]:
   )
   scores = summary.win_rates[:num_members, num_members:]
   elo = summary.ratings[:num_members] - summary.ratings[num_members]
-  headline = {}
-  if plan.held_out:
-    is_held_out = [name in plan.held_out for name in plan.opponents]
-    headline['held_out_score'] = float(np.mean(scores[:, is_held_out]))
+  held_out = scores[:, [name in plan.held_out for name in plan.opponents]]
   return {
-    **headline,
+    **({'held_out_score': float(np.mean(held_out))} if plan.held_out else {}),
     **{
       f'scores/{name}': float(np.mean(scores[:, index]))
       for index, name in enumerate(plan.opponents)
