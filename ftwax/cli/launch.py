@@ -38,8 +38,7 @@ _ANY = 'any_environment'
 
 
 HELD_OUT_HELP = (
-  'Opponents that evaluations meet and training never: scripts of the game, or'
-  ' members of other runs, RUN@MEMBER.'
+  'Scripts, or agents RUN@MEMBER, that evaluations meet and training never.'
 )
 
 
