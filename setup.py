@@ -96,6 +96,9 @@ _DEV = [
   'trustme>=1.2',
 ]
 
+# Statistics over seeds; what rliable imports does not know pandas 3 yet.
+_BENCHMARKS = ['pandas<3', 'rliable>=1.2']
+
 # The site. mkdocstrings does not yet know newer extensions.
 _DOCS = [
   'ipykernel>=6.29',
@@ -160,6 +163,7 @@ setuptools.setup(
   entry_points={'console_scripts': ['ftwax = ftwax.cli.commands:main']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
   extras_require={
+    'benchmarks': _BENCHMARKS,
     'distributed': _DISTRIBUTED,
     'envs': _ENVS,
     'gym': _GYM,

@@ -8,7 +8,7 @@ seeds, each run in its own process on one core. Only seeds, tasks and the
 runtime are set, and pixel control is disabled where there are no pixels. For
 comparison, agents of Stable-Baselines3 run with their own defaults, by the
 interpreter `--rival_python`, which needs the packages listed at the top of
-`rivals/sb3_tasks.py`.
+`rivals/sb3_tasks.py`. `seeds.py` draws statistics over seeds and tasks.
 
 All agents are evaluated in the same way: periodically, over 20 episodes of
 greedy actions. The table shows the number of steps at the first evaluation that
@@ -64,7 +64,6 @@ _RUN = flags.DEFINE_list(
 )
 
 _NUM_EPISODES = 20
-_NUM_RESAMPLES = 10_000
 _RIVAL_SCRIPT = pathlib.Path(__file__).parent / 'rivals' / 'sb3_tasks.py'
 
 
@@ -278,27 +277,17 @@ def _read(run: _Run) -> _Result | None:
   )
 
 
-def _interval(values: Sequence[float]) -> str:
-  """Returns the mean and the central 95% of bootstrapped means."""
-  rng = np.random.default_rng(0)
-  draws = rng.choice(np.asarray(values), (_NUM_RESAMPLES, len(values)))
-  low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
-  return f'{np.mean(values):,.0f} ({low:,.0f} to {high:,.0f})'
-
-
 def _row(runs: Sequence[_Run]) -> list[str]:
   """Returns a row of the table, for one agent on one task."""
   results = [result for result in map(_read, runs) if result is not None]
   first = runs[0]
   cells = [first.task, f'{TASKS[first.task].score:g}', first.agent]
   if not results:
-    return [*cells, '-', 'not run', '', '', '']
+    return [*cells, 'not run', '', '', '']
   reached = [result.steps for result in results if result.steps is not None]
-  mean = _interval(reached) if len(reached) == len(results) else ''
   return [
     *cells,
     f'{len(reached)} of {len(results)}',
-    mean or 'not by all',
     ', '.join(f'{r.steps:,}' if r.steps else 'no' for r in results),
     ', '.join(f'{r.score:.4g} [{r.best:.4g}]' for r in results),
     f'{np.median([r.speed for r in results]):,.0f}',
@@ -336,7 +325,6 @@ def main(argv: Sequence[str]) -> None:
       'score',
       'agent',
       'reached',
-      'steps to it (95%)',
       'each seed',
       'last [best]',
       'steps/s',

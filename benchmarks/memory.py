@@ -7,7 +7,8 @@ Each cell of the tables is one command, which goes on with an unfinished run:
     uv run benchmarks/memory.py speed --core=lru --length=1024
 
 `all` does every cell of the comparison that is missing, `table` prints what
-there is, and `plot` draws the curves of all trainings in `--directory`.
+there is, `profile` draws statistics over its seeds and tasks (`--extra
+benchmarks`), and `plot` the curves of all trainings in `--directory`.
 Networks have about the parameters of one with an LSTM of `--units`.
 
 `learn` trains PPO with several seeds at once, in one compiled program. Options
@@ -42,6 +43,7 @@ import jax
 import jax.numpy as jnp
 import memory_tasks as tasks
 import numpy as np
+import seeds
 from matplotlib import pyplot as plt
 
 import ftwax
@@ -543,6 +545,21 @@ def plot(args: argparse.Namespace) -> None:
   figure.savefig(directory / 'curves.png', dpi=120)
 
 
+def profile(args: argparse.Namespace) -> None:
+  """Draws scores above guessing, of the cores that have done all tasks."""
+  chance = np.array([_TASKS[task].chance for task in _COMPARED])
+  scores = {}
+  for core in _CORES:
+    cells = [_Cell(_with(args, task=t, core=core)).read() for t in _COMPARED]
+    if all(len(rows) == _NUM_PARTS for rows in cells):
+      last = [[row['returns'] for row in rows[-2:]] for rows in cells]
+      returns = np.mean(last, axis=1).T  # [seeds, tasks]
+      scores[core] = (returns - chance) / (1 - chance)
+  pairs = [(core, 'lstm') for core in scores if core != 'lstm']
+  path = pathlib.Path(args.directory) / 'profile.png'
+  seeds.draw(scores, pairs, 'score above guessing', path)
+
+
 def _print_comparison(
   curves: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
 ) -> None:
@@ -650,6 +667,7 @@ _COMMANDS = {
   'speed': speed,
   'all': do_all,
   'table': table,
+  'profile': profile,
   'plot': plot,
 }
 

@@ -196,12 +196,6 @@ def late(experiment: _Experiment) -> _Experiment:
   return _with_population(experiment, burn_in_games=games)
 
 
-def frequencies(experiment: _Experiment) -> _Experiment:
-  """Two subpopulations, one of which copies four times as rarely."""
-  return _with_population(experiment, select=selection.MultipleFrequencies())
-
-
-# `frequencies` needs eight members, so not for `flag`.
 ARMS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'apart': apart,
   'copies': copies,
@@ -210,7 +204,6 @@ ARMS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'confident': confident,
   'lineages': lineages,
   'late': late,
-  'frequencies': frequencies,
 }
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ftwax.cli import flags, past_runs
+from ftwax.cli import flags, launch, past_runs
 from ftwax.environments import process_games
 from ftwax.inference import loading
 from ftwax.records import log_values
@@ -28,6 +28,7 @@ class Options(past_runs.Options):
   sampled: bool = flags.flag(
     False, 'Sample actions instead of taking the most probable one.'
   )
+  held_out: tuple[str, ...] = flags.flag((), launch.HELD_OUT_HELP)
   json: bool = flags.flag(False, 'Print all numbers as JSON.')
 
 
@@ -41,6 +42,9 @@ def run(options: Options) -> int:
   experiment = past_runs.rebuild(options.run, options.experiment)
   if options.seed is not None:
     experiment = experiment.replace(seed=options.seed)
+  if options.held_out:
+    held_out = launch.find_held_out(options.held_out)
+    experiment = experiment.replace(held_out=held_out)
   experiment = experiment.replace(
     evaluation_greedy=not options.sampled, stepping=process_games.Stepping()
   )
@@ -78,6 +82,7 @@ def describe(row: Mapping[str, Any]) -> str:
     f' {show(row["episode_return_std"])}'
   ]
   names = {
+    'held_out_score': 'mean score against held-out opponents',
     'elo': f'mean Elo above {"".join(opponents[:1])}',
     'self_play': 'mean return of teams of one member',
     'cross_play': 'mean return of mixed teams',

@@ -37,6 +37,11 @@ _FOLDER = pathlib.Path(ftwax.__file__).parent / 'experiments'
 _ANY = 'any_environment'
 
 
+HELD_OUT_HELP = (
+  'Scripts, or agents RUN@MEMBER, that evaluations meet and training never.'
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
   """Flags of all experiments."""
@@ -62,6 +67,7 @@ class Options:
   init_from: str | None = flags.flag(
     None, 'Run directory to take initial parameters from.'
   )
+  held_out: tuple[str, ...] = flags.flag((), HELD_OUT_HELP)
   save_every_seconds: float = flags.flag(
     checkpoints.CheckpointingConfig.save_every_seconds,
     'Seconds between checkpoints.',
@@ -113,6 +119,8 @@ class Options:
     checkpointing = checkpoints.CheckpointingConfig(self.save_every_seconds)
     values = {name: getattr(self, name) for name in _FIELDS}
     stepping = process_games.Stepping(self.environment_processes)
+    if self.held_out:
+      values['held_out'] = find_held_out(self.held_out)
     return {**values, 'checkpointing': checkpointing, 'stepping': stepping}
 
   def changes(self) -> dict[str, Any]:
@@ -194,6 +202,30 @@ def change(
     changes, type(experiment), '', experiment
   )
   return made
+
+
+def find_held_out(words: Sequence[str]) -> dict[str, Any]:
+  """Returns opponents of evaluations alone, by name: loads RUN@MEMBER.
+
+  Others are names of scripts. Agents sample actions, as they did in training.
+
+  Raises:
+    ValueError: if there is no such run or member.
+  """
+  from ftwax.inference import loading  # Slow import.
+
+  found: dict[str, Any] = {}
+  for word in words:
+    run, at, member = word.rpartition('@')
+    if at and not member.isdecimal():
+      raise ValueError(
+        f'held_out ({word}) must end in the number of a member after the @;'
+        f' choose {run}@0.'
+      )
+    found[word] = (
+      loading.load(run, int(member), greedy=False).player if at else word
+    )
+  return found
 
 
 def names() -> list[str]:

@@ -19,6 +19,7 @@ EXPERIMENT_HELP = (
 # ports, read and upload what a stranger chose.
 _OF_THE_RUN = (
   'observers', 'loggers', 'replay', 'expose', 'init_from', 'stepping', 'watch',
+  'held_out',
 )  # fmt: skip
 
 
@@ -73,7 +74,11 @@ def rebuild(
   kind = experiment_lib.ExperimentConfig
   made: experiment_lib.ExperimentConfig
   (made,) = rebuilding.read_parts(source, {'': kind}, without=_OF_THE_RUN)
-  return made
+  # Scripts alone: no folder says which agents of other folders to load.
+  held_out = run_directory.read_config(source).get('held_out')
+  named = held_out.values() if isinstance(held_out, dict) else held_out or ()
+  scripts = tuple(name for name in named if isinstance(name, str))
+  return made.replace(held_out=scripts)
 
 
 def find_game(

@@ -8,9 +8,7 @@ from ftwax.population.players import scripted as scripted_player
 from ftwax.population.players import uniform as uniform_player
 from ftwax.population.population_config import PopulationConfig
 from ftwax.population.selection import (
-  MultipleFrequencies,
   Truncation,
-  TTest,
   WinProbability,
 )
 from ftwax.population.state import PopulationState
@@ -19,13 +17,11 @@ from ftwax.population.tournament import round_robin, summarize
 __all__ = (
   'ByStrength',
   'Meetings',
-  'MultipleFrequencies',
   'Perturb',
   'Player',
   'PopulationConfig',
   'PopulationState',
   'Resample',
-  'TTest',
   'Truncation',
   'WinProbability',
   'evolve',

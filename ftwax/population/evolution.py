@@ -50,7 +50,7 @@ class Generation(NamedTuple):
     parent: int32 [N], the member that each one copied; itself for no copy.
     is_redrawn: bool [N], whether a member drew new traits from their priors.
     evidence: float32 [N], the value on which the selection rule decided.
-    inherited: traits [N, ...] of the parents, or donors if they differ.
+    inherited: traits [N, ...] of the parents.
     explored: traits [N, ...] with which the members continue.
   """
 
@@ -73,9 +73,8 @@ class ExploreRule(Protocol):
   """Explores from inherited traits.
 
   A rule gets the traits of all members; those that did not copy keep theirs
-  whatever it returns. It sees the population before any copies, and may keep
-  data in `explore_state`, which begins with what its `init`, if it has one,
-  returns. Values are clipped to their bounds afterwards.
+  whatever it returns. It sees the population before any copies. Values are
+  clipped to their bounds afterwards.
   """
 
   def __call__(
@@ -86,7 +85,7 @@ class ExploreRule(Protocol):
     population: state_lib.PopulationState,
     priors: Traits,
     config: config_lib.PopulationConfig,
-  ) -> tuple[Traits, Any]:
+  ) -> Traits:
     """Explores from inherited traits.
 
     Args:
@@ -98,14 +97,8 @@ class ExploreRule(Protocol):
       config: options of the population.
 
     Returns:
-      The explored traits, and the new `explore_state`.
+      The explored traits.
     """
-
-
-def init_explore(explore: ExploreRule, num_members: int, priors: Traits) -> Any:
-  """Returns the state of an explore rule at the start of a run."""
-  make = getattr(explore, 'init', None)
-  return () if make is None else make(num_members, priors)
 
 
 @registry.register('rule.perturb')
@@ -130,16 +123,15 @@ class Perturb(parts.Part):
     population: state_lib.PopulationState,
     priors: Traits,
     config: config_lib.PopulationConfig,
-  ) -> tuple[Traits, Any]:
+  ) -> Traits:
     """Explores from inherited traits; see `ExploreRule`."""
-    del selection, config
+    del selection, population, config
     functions = Traits(
       hyperparameters_lib.perturb, internal_rewards_lib.perturb
     )
-    explored = _change(
+    return _change(
       functions, key, inherited, priors, self.probability, self.factors
     )
-    return explored, population.explore_state
 
 
 @registry.register('rule.resample')
@@ -161,11 +153,10 @@ class Resample(parts.Part):
     population: state_lib.PopulationState,
     priors: Traits,
     config: config_lib.PopulationConfig,
-  ) -> tuple[Traits, Any]:
+  ) -> Traits:
     """Explores from inherited traits; see `ExploreRule`."""
-    del selection, config
-    explored = redraw(key, inherited, priors, self.probability)
-    return explored, population.explore_state
+    del selection, population, config
+    return redraw(key, inherited, priors, self.probability)
 
 
 def redraw(
@@ -284,23 +275,17 @@ def evolve(
   has_copied = selection.parent != itself
   previous = traits(population.members)  # [N, ...]
   # The record keeps what the parents had; crossover counts as exploring.
-  donor = selection.parent
-  if selection.donor is not None:
-    donor = jnp.where(has_copied, selection.donor, itself)
-  inherited = start = inherit(previous, donor)
+  inherited = start = inherit(previous, selection.parent)
   if config.crossover_probability > 0.0:
     # Keys of optional draws are folded in, so that the other draws are the same
     # with and without them. Folding in 0 and 1 gives the keys of the split.
     cross_key = jax.random.fold_in(key, 3)
     start = cross(cross_key, inherited, previous, config.crossover_probability)
-  explored, explore_state = config.explore(
+  explored = config.explore(
     explore_key, start, selection, population, priors, config
   )
   # Others keep their values to the last bit, even outside of the bounds.
-  explores = has_copied
-  if selection.explores is not None:
-    explores = has_copied & selection.explores
-  explored = trees.where_rows(explores, clip(explored, priors), inherited)
+  explored = trees.where_rows(has_copied, clip(explored, priors), inherited)
   is_redrawn = jnp.zeros_like(has_copied)
   if config.exploits and config.min_decided_fraction > 0.0:
     is_redrawn = _is_undecided(population, config) & ~has_copied
@@ -319,7 +304,7 @@ def evolve(
   population = copy_rows(population, selection.parent, is_redrawn)
   members = population.members._replace(**explored._asdict())
   return population._replace(
-    members=members, generation=generation.number, explore_state=explore_state
+    members=members, generation=generation.number
   ), generation
 
 

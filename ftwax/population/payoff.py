@@ -80,12 +80,3 @@ def forget(payoff: Payoff, is_forgotten: types.Array) -> Payoff:
   """Drops the games of players, bool [N], that have copied another one."""
   drop = jnp.expand_dims(is_forgotten, -1) | jnp.expand_dims(is_forgotten, -2)
   return jax.tree.map(lambda leaf: jnp.where(drop, 0.0, leaf), payoff)
-
-
-def win_rates(payoff: Payoff) -> types.Array:
-  """Returns the mean score [N, N] of `i` against `j`; NaN without games."""
-  return jnp.where(
-    payoff.games > 0.0,
-    payoff.scores / jnp.maximum(payoff.games, 1.0),
-    jnp.nan,
-  )

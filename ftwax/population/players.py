@@ -5,6 +5,8 @@ team mate, in training and in evaluation. It acts on `M` seats at a time, each
 in a different game.
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -174,6 +176,31 @@ def check_specs(
       f' {getattr(environment_spec, field)}, but was trained with'
       f' {getattr(made_for, field)}; choose one that was trained in this game.'
     )
+
+
+def identify(player: Player) -> tuple[Any, ...]:
+  """Returns what tells players apart, wherever and however often one is made.
+
+  Agents are the same if their arrays are. Others are if they act by the same
+  code, made with the same numbers and texts.
+  """
+  made_with = _closure(player.act)
+  if 'variables' in made_with:
+    leaves = jax.tree.leaves(made_with['variables'])
+    return tuple(np.asarray(leaf).tobytes() for leaf in leaves)
+  script: Any = made_with.get('script', player.act)
+  values = list(_closure(script).values())
+  if isinstance(script, functools.partial):
+    values = [*script.args, *script.keywords.values()]
+    script = script.func
+  plain = [value for value in values if isinstance(value, int | float | str)]
+  return getattr(script, '__code__', script), *plain
+
+
+def _closure(function: Any) -> Mapping[str, Any]:
+  if not inspect.isfunction(function):
+    return {}
+  return inspect.getclosurevars(function).nonlocals
 
 
 def find_teams(

@@ -366,38 +366,3 @@ def fit_to_opponents(
     for x, error in found
   )
   return one, other
-
-
-def bootstrap(
-  key: types.Key,
-  multiplicities: types.Array,
-  outcomes: types.Array,
-  num_samples: int,
-  anchor: int = 0,
-  anchor_rating: float = 1000.0,
-) -> types.Array:
-  """Fits ratings to games resampled with replacement.
-
-  Their quantiles are confidence intervals that do not assume that the rating
-  model is right (Efron, 1979, "Bootstrap methods").
-
-  Args:
-    key: random key.
-    multiplicities: float32 [G, N].
-    outcomes: [G], outcomes for blue.
-    num_samples: S.
-    anchor: player with a given rating.
-    anchor_rating: rating of the anchor.
-
-  Returns:
-    float32 [S, N].
-  """
-  num_games = len(outcomes)
-
-  def fit_sample(key: types.Key) -> types.Array:
-    indices = jax.random.randint(key, (num_games,), 0, num_games)
-    games = multiplicities[indices], outcomes[indices]
-    return fit(*games, anchor, anchor_rating).ratings
-
-  # One sample at a time: `vmap` would hold the games of all S samples at once.
-  return jax.lax.map(fit_sample, jax.random.split(key, num_samples))

@@ -28,15 +28,10 @@ class Selection(NamedTuple):
   Attributes:
     parent: int32 [N], the member that each one copies; itself for no copy.
     evidence: float32 [N], the value on which the rule decided.
-    donor: int32 [N], the member whose hyperparameters and internal rewards each
-      copy takes; None for the parent's.
-    explores: bool [N], whether each copy explores from these; None if all do.
   """
 
   parent: types.Array
   evidence: types.Array
-  donor: types.Array | None = None
-  explores: types.Array | None = None
 
 
 class SelectionRule(Protocol):
@@ -136,35 +131,6 @@ class Truncation(parts.Part):
     return _select(candidate, gain, copies, population, config)
 
 
-@registry.register('rule.t_test')
-@dataclasses.dataclass(frozen=True)
-class TTest(parts.Part):
-  """Copies a random other member whose returns are significantly higher.
-
-  Jaderberg et al., 2017 (arXiv:1711.09846), section 4.1.1: a one-sided Welch's
-  t-test on the last returns. The evidence is the p-value.
-
-  Attributes:
-    level: p-value below which a member copies another.
-  """
-
-  name: ClassVar[str] = 't_test'
-
-  level: float = parts.option(0.05, above=0, below=1)
-
-  def __call__(
-    self,
-    key: types.Key,
-    population: state_lib.PopulationState,
-    config: config_lib.PopulationConfig,
-  ) -> Selection:
-    """Returns a parent for each member."""
-    candidate = _other_members(key, config.num_members)
-    p_value = _p_value(candidate, population)
-    copies = p_value < self.level
-    return _select(candidate, p_value, copies, population, config)
-
-
 def _p_value(
   candidate: types.Array, population: state_lib.PopulationState
 ) -> types.Array:
@@ -224,79 +190,6 @@ def _mean_and_square_error(
   errors = jnp.where(is_set, values - jnp.expand_dims(mean, -1), 0.0)
   dof = jnp.maximum(count - 1.0, 1.0)
   return mean, jnp.sum(jnp.square(errors), axis=-1) / dof / count, dof
-
-
-@registry.register('rule.multiple_frequencies')
-@dataclasses.dataclass(frozen=True)
-class MultipleFrequencies(parts.Part):
-  """Evolves subpopulations at several frequencies, with migration.
-
-  MF-PBT of Doulazmi et al., 2025 (arXiv:2506.03225). Members are ranked by
-  their mean return, or rating if there is none. In each subpopulation the last
-  quarter copies the first, and the third takes the parameters of better members
-  of the others, as they are. Of subpopulations that evolve less often these
-  bring their hyperparameters and internal rewards along; of those that evolve
-  more often, and more greedily, they do not, and get those of the best member
-  here. The evidence is the gain.
-
-  Attributes:
-    periods: burn-ins between two exploits in each of several subpopulations of
-      equal size.
-  """
-
-  name: ClassVar[str] = 'multiple_frequencies'
-
-  periods: tuple[int, ...] = parts.option((1, 4), low=1)
-
-  def __call__(
-    self,
-    key: types.Key,
-    population: state_lib.PopulationState,
-    config: config_lib.PopulationConfig,
-  ) -> Selection:
-    """Returns a parent for each member."""
-    del key
-    num_members, periods = config.num_members, np.array(self.periods)
-    size = num_members // len(periods)
-    if num_members % len(periods) or size < 4:
-      raise ValueError(
-        f'num_members ({num_members}) must be four or more for each of the'
-        f' periods {self.periods}, equally many; choose {4 * len(periods)}.'
-      )
-    share = size // 4
-    group = np.repeat(np.arange(len(periods)), size)  # [N]
-    fitness = mean_returns_or_ratings(population)
-    parent = donor = itself = jnp.arange(num_members)
-    explores = jnp.zeros(num_members, bool)
-    for index, period in enumerate(periods):
-      own = np.flatnonzero(group == index)
-      others = np.flatnonzero(group != index)
-      order = own[0] + jnp.argsort(-fitness[own])  # The best is first.
-      first, third = order[:share], order[2 * share : 3 * share]
-      last = order[size - share :]
-      parent, donor = parent.at[last].set(first), donor.at[last].set(first)
-      explores = explores.at[last].set(True)
-      if not len(others):
-        continue
-      migrant = jnp.asarray(others)[jnp.argsort(-fitness[others])][: len(third)]
-      other = jnp.asarray(periods)[jnp.asarray(group)[migrant]]
-      traits = jnp.where(other < period, order[0], third)
-      traits = jnp.where(other > period, migrant, traits)
-      parent, donor = parent.at[third].set(migrant), donor.at[third].set(traits)
-    gain = fitness[parent] - fitness
-    games = population.games_since_exploitation
-    is_due = games >= config.burn_in_games * periods[group]
-    parent = jnp.where(is_due & (gain > 0.0), parent, itself)
-    return Selection(parent.astype(jnp.int32), gain, donor, explores)
-
-
-def mean_returns_or_ratings(
-  population: state_lib.PopulationState,
-) -> types.Array:
-  """Returns the mean returns [N] of members, or ratings if there are none."""
-  returns = state_lib.mean_returns(population)
-  has_returns = jnp.any(population.num_returns > 0)
-  return jnp.where(has_returns, returns, population.ratings)
 
 
 def keep_lineages(

@@ -41,7 +41,6 @@ class PopulationState(NamedTuple):
       episodes of a single-agent task.
     founder: int32 [N], the member of the first generation that each one
       descends from.
-    explore_state: state of the explore rule; for most rules `()`.
     key: random key for the population's next draws.
     generation: int32 [], calls of `evolution.evolve` so far.
   """
@@ -58,7 +57,6 @@ class PopulationState(NamedTuple):
   games_since_exploitation: types.Array
   decided_games: types.Array
   founder: types.Array
-  explore_state: Any
   key: types.Key
   generation: types.Array
 
@@ -74,22 +72,18 @@ def init(
   config: config_lib.PopulationConfig,
   num_opponents: int = 0,
   team_size: int = 1,
-  explore_state: Any = (),
 ) -> PopulationState:
   """Returns a population whose members are initialized independently."""
   key, members_key = jax.random.split(key)
   keys = jax.random.split(members_key, config.num_members)
   members = jax.vmap(learner_init)(keys)
-  return from_members(
-    members, key, config, explore_state, num_opponents, team_size
-  )
+  return from_members(members, key, config, num_opponents, team_size)
 
 
 def from_members(
   members: types.TrainingState,
   key: types.Key,
   config: config_lib.PopulationConfig,
-  explore_state: Any = (),
   num_opponents: int = 0,
   team_size: int = 1,
 ) -> PopulationState:
@@ -111,7 +105,6 @@ def from_members(
     games_since_exploitation=zeros,
     decided_games=zeros,
     founder=jnp.arange(num_members, dtype=jnp.int32),
-    explore_state=explore_state,
     key=key,
     generation=jnp.int32(0),
   )

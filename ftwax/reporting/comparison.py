@@ -364,11 +364,14 @@ def _each_run(rows: Rows) -> list[str]:
 def _strengths(directory: pathlib.Path) -> dict[str, str]:
   """Returns how strong a run's members are on average, by opponent."""
   strengths = {}
+  evaluations = files.read_or_warn(evaluation_curves.read, directory)
+  if evaluations is not None and evaluations.held_out:
+    mean = evaluations.held_out_scores[0, -1].mean()
+    strengths['score against held-out opponents'] = f'{mean:.2f}'
   tournament = files.read_or_warn(tournament_files.read, directory)
   if tournament is not None:
     for name, score in tournament_files.member_scores(tournament).items():
       strengths[f'score against {drawing.readable(name)}'] = f'{score:.2f}'
-  evaluations = files.read_or_warn(evaluation_curves.read, directory)
   if evaluations is not None:
     anchor = drawing.readable(evaluations.opponents[0])
     elo = f'{evaluations.elo[-1].mean():.0f}'

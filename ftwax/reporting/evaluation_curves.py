@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftwax import types
-from ftwax.population import ratings
+from ftwax.population import ratings, tournament
 from ftwax.records import files, loggers, run_directory
 from ftwax.reporting import drawing, population_figures
 
@@ -34,6 +34,9 @@ class Evaluations(NamedTuple):
     opponent_elo: float64 [K], Elo points of each opponent.
     scores: float64 [n, K], mean score of the members; 1 for a win, 0.5 for a
       draw.
+    held_out: names of the opponents that training never meets.
+    held_out_scores: float64 [3, n, N], score of each member against these, and
+      the ends of its 95% confidence interval; NaN without any.
   """
 
   steps: types.Floats
@@ -42,6 +45,8 @@ class Evaluations(NamedTuple):
   opponents: tuple[str, ...]
   opponent_elo: types.Floats
   scores: types.Floats
+  held_out: tuple[str, ...]
+  held_out_scores: types.Floats
 
 
 def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
@@ -56,11 +61,14 @@ def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
   read = loggers.read_jsonl(path)
   teams = files.read_or_warn(run_directory.read_teams, run_dir) or [0]
   with files.reading(path, 'evaluations against opponents'):
-    return _from_rows(read, min(map(teams.count, set(teams))))
+    config = path.parents[1] / run_directory.CONFIG_FILE
+    recorded = files.read_or_warn(files.read_object, config) or {}
+    held_out = recorded.get('held_out', ())
+    return _from_rows(read, min(map(teams.count, set(teams))), tuple(held_out))
 
 
 def _from_rows(
-  read: Sequence[Mapping[str, Any]], team_size: int
+  read: Sequence[Mapping[str, Any]], team_size: int, held_out: tuple[str, ...]
 ) -> Evaluations | None:
   rows = loggers.drop_replaced(
     (row for row in read if 'member_games' in row),
@@ -72,7 +80,9 @@ def _from_rows(
     np.array([row[name] for row in rows], np.float64)
     for name in ('actor_steps', 'member_scores', 'member_games')
   )
-  names = [name for name in rows[-1] if name.startswith(_SCORE)]
+  names = [
+    name.removeprefix(_SCORE) for name in rows[-1] if name.startswith(_SCORE)
+  ]
   if scores.shape != games.shape or scores.shape[::2] != (
     len(rows),
     len(names),
@@ -82,13 +92,50 @@ def _from_rows(
     scores.reshape(-1, len(names)), games.reshape(-1, len(names)), team_size
   )
   errors = _DEVIATIONS * np.asarray(members.standard_errors)
+  held_out = tuple(name for name in names if name in held_out)
+  met = np.where([name in held_out for name in names], games, 0.0)
+  wins = (np.nan_to_num(scores) * met).sum(axis=2)  # [n, N]
+  met = met.sum(axis=2)
+  shares = wins / np.where(met > 0, met, np.nan)
   return Evaluations(
     steps,
     np.asarray(members.ratings).reshape(scores.shape[:2]),
     errors.reshape(scores.shape[:2]),
-    tuple(name.removeprefix(_SCORE) for name in names),
+    tuple(names),
     np.asarray(opponents.ratings),
     np.nanmean(scores, axis=1),
+    held_out,
+    np.stack([shares, *tournament.wilson_interval(wins, met, _DEVIATIONS)]),
+  )
+
+
+def held_out_figure(evaluations: Evaluations) -> dict[str, Any]:
+  """Returns the score of members against opponents that they never train on."""
+  means, lows, highs = evaluations.held_out_scores
+  return {
+    'kind': 'lines',
+    'title': f'Score against {list_names(evaluations.held_out)}',
+    'x': 'steps',
+    'range': [0, 1],
+    'lines': [
+      population_figures.line(
+        evaluations.steps,
+        means[:, member],
+        (lows[:, member], highs[:, member]),
+        name=f'member {member}',
+        color=member,
+      )
+      for member in range(means.shape[1])
+    ],
+    'alt': 'Line chart of scores against held-out opponents over steps. At the'
+    f' end the mean of members is {means[-1].mean():.2f}.',
+  }
+
+
+def list_names(names: Sequence[str]) -> str:
+  """Returns names of players as words; of a path, those of its last part."""
+  return ' and '.join(
+    drawing.readable(name.rpartition('/')[2]) for name in names
   )
 
 

@@ -34,6 +34,9 @@ _MAX_VIDEOS = 2
 # The last saved games are embedded in the page, about 30 kB each.
 _MAX_GAMES = 8
 
+# The column of scores against opponents that training never meets.
+_HELD_OUT = 'score, held out'
+
 
 def make_report(
   run_dir: str | os.PathLike[str], title: str | None = None
@@ -75,6 +78,7 @@ def make_report(
     page.paragraph(
       ' '.join(_summary(run_dir, history, lineage, tournament, evaluations))
     ),
+    *_held_out(evaluations),
     *_members(history, tournament, evaluations),
     *_curves(run_dir),
     *_matches(run_dir),
@@ -106,6 +110,10 @@ def _summary(
   )  # fmt: skip
   time = log_values.format_seconds(history.seconds) if history.seconds else ''
   sentences = [f'{who} trained for {steps}{time and f", in {time}"}.']
+  best = None
+  if evaluations is not None and evaluations.held_out:
+    best = int(evaluations.held_out_scores[0, -1].argmax())
+    sentences.append(_headline(evaluations, best))
   if tournament is not None:
     elo = tournament.ratings[: tournament.num_members]
     sentences.append(
@@ -114,6 +122,7 @@ def _summary(
         tournament.highs[: len(elo)] - elo,
         f'{tournament.players[tournament.anchor]} in the tournament',
         tournament_files.member_scores(tournament),
+        best,
       )
     )
   elif evaluations is not None:
@@ -124,6 +133,7 @@ def _summary(
         evaluations.elo_errors[-1],
         f'{opponents[0]} in the last evaluation',
         dict(zip(opponents, evaluations.scores[-1], strict=True)),
+        best,
       )
     )
   elif curves.can_plot(run_dir):
@@ -150,14 +160,30 @@ def _summary(
   return sentences
 
 
+def _headline(evaluations: evaluation_curves.Evaluations, best: int) -> str:
+  """Returns a sentence on scores against opponents never met in training."""
+  means, lows, highs = evaluations.held_out_scores[:, -1]
+  members = f'members score {means.mean():.2f} on average, and the best, member'
+  whose = f'{members} {best},' if len(means) > 1 else 'it scores'
+  return (
+    f'Against {evaluation_curves.list_names(evaluations.held_out)}, never met'
+    f' in training, {whose} {means[best]:.2f} ({lows[best]:.2f} to'
+    f' {highs[best]:.2f}).'
+  )
+
+
 def _strength(
   elo: types.Floats,
   errors: types.Floats,
   anchor: str,
   scores: Mapping[str, float],
+  best: int | None,
 ) -> str:
-  """Returns a sentence on the best of members, [N], and whom they beat."""
-  best = int(elo.argmax())
+  """Returns a sentence on the best of members, [N], and whom they beat.
+
+  Without a `best` one, that is whose Elo is highest.
+  """
+  best = int(elo.argmax()) if best is None else best
   who, they = 'It', 'it is'
   if len(elo) > 1:
     who, they = f'The best, member {best},', 'on average, members are'
@@ -184,13 +210,15 @@ def _members(
 ) -> list[str]:
   """Returns the table of members, the strongest first, if there are several.
 
-  As in the summary, the tournament decides who that is, else the last
-  evaluation, else training.
+  As in the summary, opponents that training never meets decide who that is,
+  else the tournament, else the last evaluation, else training.
   """
   if history.ratings.shape[1] == 1:
     return []
   has_games, has_returns = _has_games(history), _has_returns(history)
   columns: dict[str, types.Floats] = {}
+  if evaluations is not None and evaluations.held_out:
+    columns[_HELD_OUT] = evaluations.held_out_scores[0, -1]
   if tournament is not None:
     columns['Elo, tournament'] = tournament.ratings[: tournament.num_members]
   elif evaluations is not None:
@@ -210,8 +238,11 @@ def _members(
     [
       str(member),
       *(
-        page.number(values[member], 0 if place < num_ratings else None)
-        for place, values in enumerate(columns.values())
+        page.number(
+          values[member],
+          2 if name == _HELD_OUT else 0 if place < num_ratings else None,
+        )
+        for place, (name, values) in enumerate(columns.items())
       ),
     ]
     for member in np.argsort(-strength)
@@ -340,6 +371,20 @@ def _evaluations(
     ' from one fit to the games of all evaluations, with 95% confidence'
     ' intervals. In scores, a draw is half a win.',
     evaluation_curves.figures(evaluations),
+  )
+
+
+def _held_out(
+  evaluations: evaluation_curves.Evaluations | None,
+) -> list[str]:
+  """Returns the section of opponents that training never meets, if any."""
+  if evaluations is None or not evaluations.held_out:
+    return []
+  return page.charts(
+    'Strength against held-out opponents',
+    'Evaluations alone meet these opponents; no member has trained against'
+    ' them. A draw is half a win; bands are 95% confidence intervals.',
+    [evaluation_curves.held_out_figure(evaluations)],
   )
 
 

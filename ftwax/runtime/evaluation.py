@@ -99,6 +99,7 @@ class Plan(NamedTuple):
     opponents: players that do not learn, in the order of their indices.
     roles: the role of each seat; empty if there is one.
     headlines: returns what logs call the return; see `games.GameSpec`.
+    held_out: names of the opponents that training never meets.
   """
 
   seating: seating.Seating
@@ -109,6 +110,7 @@ class Plan(NamedTuple):
   headlines: Callable[[types.NumpyArray], types.NumpyArray] = lambda returns: (
     returns.sum(axis=-1)
   )
+  held_out: tuple[str, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -147,8 +149,9 @@ def make_plan(parts: prepare.Prepared, num_episodes: int) -> Plan:
     players.find_teams(opponents, spec.teams, spec.roles),
   )
   return Plan(
-    places, seats, games_per_place, opponents, spec.roles, spec.headlines
-  )
+    places, seats, games_per_place, opponents, spec.roles, spec.headlines,
+    tuple(parts.held_out),
+  )  # fmt: skip
 
 
 def make_opponents(parts: prepare.Prepared) -> dict[str, players.Player]:
@@ -165,7 +168,7 @@ def make_opponents(parts: prepare.Prepared) -> dict[str, players.Player]:
     named.update(
       {name: players.scripted(script) for name, script in game.scripts.items()}
     )
-  return {**named, **parts.opponents}
+  return {**named, **parts.opponents, **parts.held_out}
 
 
 def count_results(
@@ -238,7 +241,8 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
   NaN if members have none.
   With opponents, `scores/<opponent>` is the members' mean score
   (a win is 1, a draw 0.5), `member_scores` is [N, K] and `member_games` their
-  number of games, `member_payoffs` [N, K] is what `make_payoffs` returns,
+  number of games, `held_out_score` the mean of scores against opponents that
+  training never meets, `member_payoffs` [N, K] is what `make_payoffs` returns,
   `member_payoff_errors` its standard error, and `elo` and `member_elo` [N] are
   Elo points above the first opponent, from the games of this evaluation alone.
   """
@@ -306,7 +310,7 @@ def describe(row: Mapping[str, Any], num_steps: int) -> str:
     row: returned by `make_row`.
     num_steps: number of training steps so far.
   """
-  main = 'elo', 'self_play', 'cross_play'
+  main = 'held_out_score', 'elo', 'self_play', 'cross_play'
   names = [name for name in row if name.startswith('scores/') or name in main]
   numbers = {name: row[name] for name in names or ['episode_return']}
   return (
@@ -400,7 +404,9 @@ def _rate(outcome: Outcome) -> dict[str, Any]:
   )
   scores = summary.win_rates[:num_members, num_members:]
   elo = summary.ratings[:num_members] - summary.ratings[num_members]
+  held_out = scores[:, [name in plan.held_out for name in plan.opponents]]
   return {
+    **({'held_out_score': float(np.mean(held_out))} if plan.held_out else {}),
     **{
       f'scores/{name}': float(np.mean(scores[:, index]))
       for index, name in enumerate(plan.opponents)

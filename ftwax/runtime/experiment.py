@@ -123,6 +123,10 @@ class ExperimentConfig(parts.Part):
       to the game's own scripts.
     opponent_share: fraction of the training games in which an opponent takes
       one team.
+    held_out: opponents that evaluations meet, and training never, so that the
+      score against them is the headline of the run: names of the game's
+      scripts, or of `random`; or players by name, as in `opponents`, such as
+      `ftwax.load(run, member).player`.
     evaluation_greedy: whether evaluations take the most probable action.
     evaluation_environment: the environment or game of evaluations if it differs
       from training, such as harder levels with the same specs; None to evaluate
@@ -165,6 +169,9 @@ class ExperimentConfig(parts.Part):
     default_factory=dict
   )
   opponent_share: float = parts.option(0.5, low=0, high=1)
+  held_out: (
+    tuple[str, ...] | Mapping[str, players.Player | MakePlayer | str]
+  ) = ()
 
   evaluation_greedy: bool = True
   evaluation_environment: adapting.Environment | None = None

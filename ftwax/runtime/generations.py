@@ -128,7 +128,6 @@ def make_population(
     members,
     key,
     parts.experiment.population,
-    parts.explore_state,
     num_opponents=len(parts.opponents),
     team_size=parts.seating.team_size,
   )

@@ -42,6 +42,7 @@ class Prepared:
   Attributes:
     experiment: the experiment.
     opponents: its opponents, made for its game.
+    held_out: opponents of evaluations alone, likewise.
     spec: specs of the game.
     network: the network that all members share.
     policy: functions of an actor in training.
@@ -61,6 +62,7 @@ class Prepared:
 
   experiment: experiment_lib.ExperimentConfig
   opponents: Mapping[str, players.Player]
+  held_out: Mapping[str, players.Player]
   spec: games.GameSpec
   network: types.RecurrentNetwork
   policy: types.ActorCore
@@ -76,14 +78,6 @@ class Prepared:
   evaluation_game: functional.FunctionalGame | None
   make_games: MakeGames
   make_evaluation_games: MakeGames
-
-  @property
-  def explore_state(self) -> Any:
-    """State of the explore rule before any game."""
-    population = self.experiment.population
-    return evolution.init_explore(
-      population.explore, population.num_members, self.priors
-    )
 
 
 def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
@@ -119,6 +113,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   return Prepared(
     experiment=experiment,
     opponents=opponents,
+    held_out=_make_held_out(experiment, spec, evaluation_game, opponents),
     spec=spec,
     network=network,
     policy=policy,
@@ -194,6 +189,57 @@ def _make_opponents(
   return opponents
 
 
+def _make_held_out(
+  experiment: experiment_lib.ExperimentConfig,
+  spec: games.GameSpec,
+  game: functional.FunctionalGame | None,
+  opponents: Mapping[str, players.Player],
+) -> dict[str, players.Player]:
+  """Makes the opponents of evaluations alone; see `Prepared`.
+
+  Raises:
+    ValueError: if there is no such player, it is of another game, or training
+      meets it, too.
+  """
+  given = experiment.held_out
+  if not given:
+    return {}
+  if max(spec.teams) == 0:
+    raise ValueError(
+      f'held_out ({", ".join(given)}) must be empty in a game of one team'
+      f' {spec.teams}, which has no opponents; leave it out.'
+    )
+  scripts = {} if game is None else game.scripts
+  held_out = {}
+  for name in given:
+    player: Any = given[name] if isinstance(given, Mapping) else name
+    if player == 'random':
+      player = players.uniform
+    if isinstance(player, str):
+      if player not in scripts:
+        raise ValueError(
+          f'held_out ({player!r}) must be a script of the game or a player;'
+          f' choose from {["random", *scripts]}, or RUN@MEMBER on the command'
+          ' line.'
+        )
+      player = players.scripted(scripts[player])
+    elif not isinstance(player, players.Player):
+      player = player(spec.environment.actions)
+    held_out[name] = player
+  players.check_specs(held_out, spec.environment)
+  for name, player in held_out.items():
+    own = players.identify(player)
+    for other, known in opponents.items():
+      is_same = name == other or own == players.identify(known)
+      if is_same and experiment.opponent_share:
+        raise ValueError(
+          f'held_out ({name!r}) must never be met in training, and is among the'
+          f' opponents ({other!r}) with an opponent_share of'
+          f' {experiment.opponent_share}; leave it out of one of them.'
+        )
+  return held_out
+
+
 def _check_select(
   experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
 ) -> None:
@@ -204,8 +250,7 @@ def _check_select(
   if is_rated and is_team and population.exploits:
     raise ValueError(
       'select (win_probability) must judge by returns in a game of one team'
-      f' {spec.teams}, which nobody wins; choose selection.Truncation() or'
-      ' selection.TTest().'
+      f' {spec.teams}, which nobody wins; choose selection.Truncation().'
     )
 
 

@@ -175,6 +175,12 @@ def run_experiment(
     raise ValueError(
       f'num_eval_episodes ({num_eval_episodes}) must be at least 1; choose 10.'
     )
+  if experiment.held_out and period is None:
+    raise ValueError(
+      f'eval_every ({eval_every}) must be set with held_out'
+      f' ({", ".join(experiment.held_out)}), whom only evaluations meet; choose'
+      f' {max(experiment.max_num_actor_steps // 10, 1)}.'
+    )
   if not resume:
     initial_state.check(experiment.init_from)
   if experiment.watch:

@@ -61,16 +61,6 @@ def test_bad_options(options, message):
       r'fraction \(0.6\) .* at most 0.5',
     ),
     (
-      selection.TTest,
-      {'level': 0.0},
-      r'level \(0.0\) of TTest must be above 0',
-    ),
-    (
-      selection.MultipleFrequencies,
-      {'periods': (0, 1)},
-      r'periods \(\(0, 1\)\) .* must be at least 1',
-    ),
-    (
       matchmaking.ByStrength,
       {'deviation': 0.0},
       r'deviation \(0.0\) .* above 0',

@@ -98,15 +98,12 @@ def test_equals_do_not_copy_each_other():
   population, config = _with_returns(np.ones((4, 3)))
   parents, _ = _select_often(selection_lib.Truncation(), population, config, 20)
   assert (parents == np.arange(4)).all()
-  parents, _ = _select_often(selection_lib.TTest(), population, config, 20)
-  assert (parents == np.arange(4)).all()
 
 
 def test_who_has_no_returns_is_nobodys_donor():
   population, config = population_fakes.make_population(3, burn_in_games=0)
-  for rule in (selection_lib.Truncation(), selection_lib.TTest()):
-    parents, _ = _select_often(rule, population, config, 20)
-    assert (parents == np.arange(3)).all()
+  parents, _ = _select_often(selection_lib.Truncation(), population, config, 20)
+  assert (parents == np.arange(3)).all()
   done = jnp.array([[True], [False], [False]])
   population = state_lib.record_returns(population, jnp.zeros((3, 1)), done)
   parents, _ = _select_often(selection_lib.Truncation(), population, config, 20)
@@ -154,17 +151,6 @@ def test_p_values_without_scatter(high, low, expected):
     assert 0.5 <= p_value <= expected
   else:
     np.testing.assert_allclose(p_value, expected, atol=1e-6)
-
-
-def test_t_test_copies_beyond_chance():
-  rng = np.random.default_rng(0)
-  noise = rng.normal(size=(3, 10))
-  population, config = _with_returns(noise + np.array([[0.0], [0.1], [9.0]]))
-  parents, p_values = _select_often(selection_lib.TTest(), population, config)
-  assert set(parents[:, 0]) == {0, 2}
-  assert set(parents[:, 1]) == {1, 2}
-  assert set(parents[:, 2]) == {2}
-  assert (p_values[parents != np.arange(3)] < 0.05).all()
 
 
 def test_one_return_is_no_sample():
@@ -227,66 +213,3 @@ def test_parents_that_copy_pass_on_their_old_lineage():
   kept = selection_lib.keep_lineages(ring, population, 2)
   # The first copies end lineage 0 for a moment, and the last brings it back.
   np.testing.assert_array_equal(kept.parent, [1, 2, 0])
-
-
-def _in_two_groups(fitness, games, **options):
-  population, config = _with_returns(
-    np.array(fitness)[:, None] + np.zeros((1, 2)), **options
-  )
-  return population._replace(
-    games_since_exploitation=jnp.array(games, jnp.int32)
-  ), config
-
-
-@pytest.mark.parametrize(
-  ('games', 'parents', 'donors'),
-  [
-    # Both groups evolve. In the fast one (members 0 to 3) the worst copies the
-    # best; the third takes the best of the slow one with its traits. In the
-    # slow one the third takes the best of the fast one, but own traits.
-    (8, [0, 1, 7, 0, 7, 0, 6, 7], [0, 1, 7, 0, 7, 7, 6, 7]),
-    # The slow one does not evolve yet.
-    (2, [0, 1, 7, 0, 4, 5, 6, 7], [0, 1, 7, 0, 7, 7, 6, 7]),
-    (1, [0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 7, 0, 7, 7, 6, 7]),
-  ],
-)
-def test_slow_groups_take_parameters_but_no_greedy_traits(
-  games, parents, donors
-):
-  population, config = _in_two_groups(
-    [8.0, 7.0, 2.0, 1.0, 3.0, 4.0, 5.0, 6.0], [games] * 8
-  )
-  rule = selection_lib.MultipleFrequencies()
-  selection = rule(jax.random.PRNGKey(0), population, config)
-  np.testing.assert_array_equal(selection.parent, parents)
-  np.testing.assert_array_equal(selection.donor, donors)
-  np.testing.assert_array_equal(
-    selection.explores, np.isin(np.arange(8), [3, 4])
-  )
-
-
-def test_migrants_are_better_than_whom_they_replace():
-  population, config = _in_two_groups(
-    [8.0, 7.0, 6.5, 5.0, 1.0, 2.0, 3.0, 4.0], [8] * 8
-  )
-  selection = selection_lib.MultipleFrequencies()(
-    jax.random.PRNGKey(0), population, config
-  )
-  np.testing.assert_array_equal(selection.parent, [0, 1, 2, 0, 7, 0, 6, 7])
-
-
-def test_ratings_rank_members_without_returns():
-  population, config = population_fakes.make_population(8, burn_in_games=0)
-  population = population._replace(ratings=jnp.arange(8.0))
-  selection = selection_lib.MultipleFrequencies()(
-    jax.random.PRNGKey(0), population, config
-  )
-  np.testing.assert_array_equal(selection.parent, [3, 7, 2, 3, 7, 5, 6, 7])
-
-
-def test_too_few_members_for_their_groups():
-  population, config = population_fakes.make_population(6)
-  with pytest.raises(ValueError, match=r'num_members \(6\) must be four'):
-    selection_lib.MultipleFrequencies()(
-      jax.random.PRNGKey(0), population, config
-    )

@@ -20,7 +20,7 @@ def run(tmp_path_factory):
   result = subprocess.run(
     [
       sys.executable,
-      str(ROOT / 'research' / 'pbt_quadratic.py'),
+      str(ROOT / 'tests' / 'research' / 'pbt_quadratic.py'),
       f'--directory={directory}',
     ],
     capture_output=True,

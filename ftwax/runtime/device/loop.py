@@ -101,7 +101,6 @@ class Loop:
       none.
     config: configuration of the population.
     sizes: sizes of an iteration.
-    explore_state: state of the explore rule before any game.
     evolve: returns the population after a generation, and its record; None for
       a population that does not evolve.
     in_turn: whether members learn one after another; see
@@ -114,7 +113,6 @@ class Loop:
   replay: auxiliary_replay.AuxiliaryReplay | None
   config: population_config.PopulationConfig
   sizes: sizes_lib.Sizes
-  explore_state: Any = ()
   evolve: evolution.Evolve | None = None
   in_turn: bool = False
 
@@ -133,7 +131,6 @@ class Loop:
       self.config,
       num_players - self.config.num_past_players,
       self.arena.seating.team_size,
-      self.explore_state,
     )
     replay_state: Any = ()
     if self.replay is not None:

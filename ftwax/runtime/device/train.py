@@ -165,7 +165,6 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
     replay=parts.replays.make_auxiliary(sizes.num_rows),
     config=parts.experiment.population,
     sizes=sizes,
-    explore_state=parts.explore_state,
     evolve=parts.evolve if parts.experiment.population.exploits else None,
   )
 

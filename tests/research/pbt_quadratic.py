@@ -9,7 +9,7 @@ arXiv:1711.09846, figure 2). With fixed hyperparameters, neither member exceeds
 0.39. As a population, the worse member copies the better one and draws new
 hyperparameters, and both reach the maximum.
 
-Run `uv run research/pbt_quadratic.py`. It prints a table, and writes the
+Run `uv run tests/research/pbt_quadratic.py`. It prints a table, and writes the
 lineage and a plot to `runs/pbt_quadratic`.
 """
 
@@ -91,9 +91,7 @@ def make_population(
     skipped=zeros,
     skipped_in_a_row=zeros,
   )
-  return state_lib.from_members(
-    members, key, config, evolution.init_explore(config.explore, 2, PRIORS)
-  )
+  return state_lib.from_members(members, key, config)
 
 
 def step(
