@@ -204,7 +204,7 @@ def run(options: Options, variant: str) -> None:
   directory = _run_directory(options, variant, options.seed)
   try:
     ftwax.run(
-      experiment.replace(evaluation_greedy=False),
+      experiment.replace(evaluation=ftwax.Evaluation(greedy=False)),
       experiment.max_num_actor_steps // _NUM_EVALUATIONS,
       _NUM_EVALUATION_EPISODES // experiment.population.num_members,
       runtime='device',

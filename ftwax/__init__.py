@@ -35,12 +35,14 @@ if TYPE_CHECKING:
   )
   from ftwax.registry import register as register
   from ftwax.runtime.device.train import make_train as make_train
+  from ftwax.runtime.experiment import Evaluation as Evaluation
   from ftwax.runtime.experiment import ExperimentConfig as ExperimentConfig
   from ftwax.runtime.runs import run_experiment as run  # noqa: F401
 
 
 # Names that are not subpackages, with their modules and names there.
 _SHORTCUTS = {
+  'Evaluation': ('ftwax.runtime.experiment', 'Evaluation'),
   'ExperimentConfig': ('ftwax.runtime.experiment', 'ExperimentConfig'),
   'PopulationConfig': (
     'ftwax.population.population_config',
@@ -54,6 +56,7 @@ _SHORTCUTS = {
 }
 
 __all__ = (
+  'Evaluation',
   'ExperimentConfig',
   'PopulationConfig',
   'acme',

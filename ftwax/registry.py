@@ -27,6 +27,7 @@ _HOMES: Mapping[str, str] = {
   'checkpointing': 'ftwax.records.checkpoints',
   'core': 'ftwax.networks',
   'experiment': 'ftwax.runtime.experiment',
+  'evaluation': 'ftwax.runtime.experiment',
   'heads': 'ftwax.networks',
   'loss': 'ftwax.losses',
   'optimizer': 'ftwax.agents.named',

@@ -215,7 +215,9 @@ def _make(task: str, arm: str, seed: int) -> _Experiment:
   num_members, _, build = TASKS[task]
   if arm == 'search':
     num_members *= 2
-  return ARMS[arm](build(seed, num_members)).replace(evaluation_greedy=False)
+  return ARMS[arm](build(seed, num_members)).replace(
+    evaluation=ftwax.Evaluation(greedy=False)
+  )
 
 
 def run(options: Options, task: str, arm: str, seed: int) -> dict[str, Any]:

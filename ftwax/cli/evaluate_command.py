@@ -46,7 +46,8 @@ def run(options: Options) -> int:
     held_out = launch.find_held_out(options.held_out)
     experiment = experiment.replace(held_out=held_out)
   experiment = experiment.replace(
-    evaluation_greedy=not options.sampled, stepping=process_games.Stepping()
+    evaluation=experiment.evaluation.replace(greedy=not options.sampled),
+    stepping=process_games.Stepping(),
   )
   agents = loading.load_members(
     options.run, experiment=experiment, step=options.checkpoint

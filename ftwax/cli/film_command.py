@@ -65,7 +65,7 @@ def _load(
 def _make_environment(
   experiment: experiment_lib.ExperimentConfig, seed: int
 ) -> object:
-  environment = experiment.evaluation_environment or experiment.environment
+  environment = experiment.evaluation.environment or experiment.environment
   if isinstance(environment, str):
     return environment  # Of Gymnasium, which is to be made with a render mode.
   factory = experiment.evaluation_factory

@@ -211,7 +211,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     name=options.game.replace(':', '_'),
     agent=config,
     environment=make,
-    evaluation_environment=functools.partial(make, is_evaluation=True),
     population=population_config.PopulationConfig(
       options.num_members,
       exploits=options.num_members > 1,
@@ -219,9 +218,12 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     ),
     opponents=opponents,
     opponent_share=0.0,
-    # Where others play, it may take chance to do well; in Craftax, the most
-    # probable actions repeat themselves.
-    evaluation_greedy=spec.num_players == 1 and library != 'craftax',
+    evaluation=ftwax.Evaluation(
+      functools.partial(make, is_evaluation=True),
+      # Where others play, it may take chance to do well; in Craftax, the most
+      # probable actions repeat themselves.
+      greedy=spec.num_players == 1 and library != 'craftax',
+    ),
     steps_per_round=32 * config.sequence_length,
     **options.fields(),
   )

@@ -317,12 +317,12 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     environment=functools.partial(
       make_training_game, options.agent, options.game
     ),
-    evaluation_environment=functools.partial(
-      make_game, options.agent, options.game
+    evaluation=ftwax.Evaluation(
+      functools.partial(make_game, options.agent, options.game),
+      greedy=False,  # As in the tournament, by the same program.
     ),
     population=_make_population(options),
     steps_per_round=_CONFIGS[options.game].num_steps,
-    evaluation_greedy=False,  # As in the tournament, by the same program.
     **options.fields(),
   )
 

@@ -51,7 +51,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
       options.num_members, exploits=options.num_members > 1
     ),
     # To bluff takes chance.
-    evaluation_greedy=options.game not in _POKER,
+    evaluation=ftwax.Evaluation(greedy=options.game not in _POKER),
     **options.fields(),
   )
 

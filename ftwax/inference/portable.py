@@ -72,8 +72,8 @@ def write(
   if file_format == 'stablehlo':
     exported = export.export(jax.jit(step), platforms=['cpu', 'cuda'])(inputs)
     files.write_synced(path, bytes(exported.serialize()))
-    call = export.deserialize(bytearray(path.read_bytes())).call
-    return lambda arrays: jax.device_get(call(arrays))  # type: ignore[no-any-return]
+    call: Any = export.deserialize(bytearray(path.read_bytes())).call
+    return lambda arrays: jax.device_get(call(arrays))
   for mark, part in _NOT_IN_ONNX.items():
     if mark in str(closed):
       raise ValueError(

@@ -90,6 +90,35 @@ class Observer:
 MakePlayer = Callable[[types.SpecTree], players.Player]
 
 
+def _accept(part: Any) -> None:
+  """Converts the `environment` of a part; raises if it takes no seed."""
+  if part.environment is not None:
+    environment = adapting.accept(part.environment)
+    adapting.make_factory(environment)
+    object.__setattr__(part, 'environment', environment)
+
+
+@registry.register('evaluation')
+@dataclasses.dataclass(frozen=True)
+class Evaluation(parts.Part):
+  """Where and how evaluations act.
+
+  Attributes:
+    environment: the environment or game of evaluations if it differs from
+      training, such as harder levels with the same specs; None to evaluate in
+      the training environment.
+    greedy: whether evaluations take the most probable action.
+  """
+
+  environment: adapting.Environment | None = None
+  greedy: bool = True
+
+  def __post_init__(self) -> None:
+    """Checks the environment."""
+    super().__post_init__()
+    _accept(self)
+
+
 @registry.register('experiment')
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig(parts.Part):
@@ -127,10 +156,7 @@ class ExperimentConfig(parts.Part):
       score against them is the headline of the run: names of the game's
       scripts, or of `random`; or players by name, as in `opponents`, such as
       `ftwax.load(run, member).player`.
-    evaluation_greedy: whether evaluations take the most probable action.
-    evaluation_environment: the environment or game of evaluations if it differs
-      from training, such as harder levels with the same specs; None to evaluate
-      in the training environment.
+    evaluation: where and how evaluations act.
     init_from: directory of an earlier run whose learned parameters a new run
       starts from, with this config and environment. See
       `runtime.initial_state`.
@@ -173,8 +199,7 @@ class ExperimentConfig(parts.Part):
     tuple[str, ...] | Mapping[str, players.Player | MakePlayer | str]
   ) = ()
 
-  evaluation_greedy: bool = True
-  evaluation_environment: adapting.Environment | None = None
+  evaluation: Evaluation = Evaluation()  # noqa: RUF009
   init_from: str | None = None
   observers: Sequence[Observer] = ()
   loggers: tuple[str, ...] | loggers_lib.LoggerFactory = ()
@@ -200,12 +225,7 @@ class ExperimentConfig(parts.Part):
           f'observers ({one!r}) must be observers; derive'
           f' {type(one).__name__} from ftwax.runtime.Observer.'
         )
-    for name in ('environment', 'evaluation_environment'):
-      environment = getattr(self, name)
-      if environment is not None:
-        environment = adapting.accept(environment)
-        adapting.make_factory(environment)  # Raises if it takes no seed.
-        object.__setattr__(self, name, environment)
+    _accept(self)
     if not self.name:
       object.__setattr__(self, 'name', self._default_name)
 
@@ -228,6 +248,6 @@ class ExperimentConfig(parts.Part):
   @property
   def evaluation_factory(self) -> game_vectors.EnvironmentFactory:
     """The factory of evaluation environments or games."""
-    if self.evaluation_environment is None:
-      return self.environment_factory
-    return adapting.make_factory(self.evaluation_environment)
+    return adapting.make_factory(
+      self.evaluation.environment or self.environment
+    )

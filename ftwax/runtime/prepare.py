@@ -93,7 +93,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   evaluation_factory = experiment.evaluation_factory
   spec, game = _read(experiment, factory)
   evaluation_game = game
-  if experiment.evaluation_environment is not None:
+  if experiment.evaluation.environment is not None:
     own_spec, evaluation_game = _read(experiment, evaluation_factory)
     _check_spec(own_spec, spec)
   memory_checks.check_fits(agent, experiment.num_environments, spec)
@@ -118,7 +118,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     network=network,
     policy=policy,
     evaluation_policy=agent.make_policy(
-      network, spec.environment, evaluation=experiment.evaluation_greedy
+      network, spec.environment, evaluation=experiment.evaluation.greedy
     ),
     learner=agent.make_learner_core(network, spec.environment),
     priors=priors,
@@ -172,7 +172,7 @@ def _check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
   # Spaces are another form of the same specs.
   if spec._replace(spaces='') != training_spec._replace(spaces=''):
     raise ValueError(
-      'evaluation_environment must make a game with the specs of training'
+      'evaluation.environment must make a game with the specs of training'
       f' ({training_spec}), but made one with {spec}; choose one that differs'
       ' only in its levels.'
     )

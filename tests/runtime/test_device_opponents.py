@@ -7,6 +7,7 @@ import population_helpers
 import pytest
 import run_helpers
 
+import ftwax
 from ftwax import types
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import functional
@@ -71,7 +72,7 @@ def test_one_agent_meets_a_script_and_then_its_frozen_self(run):
   again = _make_duels(
     opponents={'first': frozen},
     max_num_actor_steps=20,
-    evaluation_greedy=False,
+    evaluation=ftwax.Evaluation(greedy=False),
   )
   result = run(again, 'second', eval_every=20, num_eval_episodes=20)
   (row,) = loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))

@@ -5,6 +5,7 @@ import population_helpers
 import pytest
 import run_helpers
 
+import ftwax
 from ftwax.population import population_config
 from ftwax.records import loggers
 
@@ -39,7 +40,7 @@ def test_evaluations_are_of_their_own_environment(tmp_path, runtime):
     ('evaluation', _make_game('evaluation')),
     ('training', None),
   ):
-    experiment = _make_experiment(evaluation_environment=factory)
+    experiment = _make_experiment(evaluation=ftwax.Evaluation(factory))
     result = run(experiment, name, eval_every=160, num_eval_episodes=2)
     for label, length in (
       ('train', _LENGTHS['training']),
@@ -54,7 +55,7 @@ def test_evaluations_are_of_their_own_environment(tmp_path, runtime):
 def test_specs_of_evaluations_must_be_those_of_training(tmp_path, runtime):
   run = run_helpers.make_run(runtime, tmp_path)
   experiment = _make_experiment(
-    evaluation_environment=_make_game('evaluation', team_size=2)
+    evaluation=ftwax.Evaluation(_make_game('evaluation', team_size=2))
   )
-  with pytest.raises(ValueError, match='evaluation_environment must'):
+  with pytest.raises(ValueError, match='evaluation.environment must'):
     run(experiment, eval_every=160, num_eval_episodes=2)
