@@ -24,33 +24,28 @@ class CopyingState(NamedTuple):
   """State of an episode.
 
   Attributes:
-    symbols: int32 [max_length], the symbols; only the first `length` are used.
-    length: int32 [], number of symbols of this episode.
+    symbols: int32 [length], the symbols.
     step: int32 [], number of actions taken so far.
   """
 
   symbols: types.Array
-  length: types.Array
   step: types.Array
 
 
 @registry.register('copying.game')
 def make(
-  length: int = 10, num_symbols: int = 4, min_length: int | None = None
+  length: int = 10, num_symbols: int = 4
 ) -> functional.FunctionalEnvironment:
   """Makes the copying task.
 
-  An action is the index of a symbol. An episode of `n` symbols has `2 * n`
-  transitions. The first `n` actions have no effect. Each of the others is
-  rewarded with `1 / n` if it is the right symbol, so a perfect return is 1 and
-  random guessing returns `1 / num_symbols` on average.
+  An action is the index of a symbol. An episode has `2 * length` transitions.
+  The first `length` actions have no effect. Each of the others is rewarded with
+  `1 / length` if it is the right symbol, so a perfect return is 1 and random
+  guessing returns `1 / num_symbols` on average.
 
   Args:
-    length: largest number of symbols in an episode.
+    length: number of symbols of an episode, at least 1.
     num_symbols: number of different symbols, at least 2.
-    min_length: smallest number of symbols in an episode, at least 1; the number
-      is drawn uniformly from `min_length` to `length`. None for `length` in
-      every episode.
 
   Returns:
     The environment. Its observation is float32 [num_symbols + 1]: first the
@@ -58,36 +53,26 @@ def make(
     that is 1 when a symbol is asked for.
 
   Raises:
-    ValueError: if `num_symbols` is below 2 or `min_length` is not from 1 to
-      `length`.
+    ValueError: if `length` is below 1 or `num_symbols` below 2.
   """
+  specified.check_at_least(1, length=length)
   specified.check_at_least(2, num_symbols=num_symbols)
-  least = length if min_length is None else min_length
-  if not 1 <= least <= length:
-    raise ValueError(
-      f'min_length ({least}) must be from 1 to length ({length}); choose'
-      ' length=10 and min_length=2, or None for the same length in every'
-      ' episode.'
-    )
   return functional.FunctionalEnvironment(
     specified.make_spec(
       specs.Array((num_symbols + 1,), np.float32, 'observation'), num_symbols
     ),
-    functools.partial(_reset, least, length, num_symbols),
+    functools.partial(_reset, length, num_symbols),
     functools.partial(_step, num_symbols),
   )
 
 
 def _reset(
-  min_length: int, length: int, num_symbols: int, key: types.Key
+  length: int, num_symbols: int, key: types.Key
 ) -> tuple[CopyingState, dm_env.TimeStep]:
-  symbols_key, length_key = jax.random.split(key)
+  symbols_key, _ = jax.random.split(key)
   state = CopyingState(
     symbols=jax.random.randint(
       symbols_key, (length,), 0, num_symbols, jnp.int32
-    ),
-    length=jax.random.randint(
-      length_key, (), min_length, length + 1, jnp.int32
     ),
     step=jnp.zeros((), jnp.int32),
   )
@@ -97,21 +82,22 @@ def _reset(
 def _step(
   num_symbols: int, state: CopyingState, action: types.Array
 ) -> tuple[CopyingState, dm_env.TimeStep]:
-  asked = state.step - state.length
+  length = len(state.symbols)
+  asked = state.step - length
   is_right = (asked >= 0) & (action == state.symbols[jnp.maximum(asked, 0)])
   state = state._replace(step=state.step + 1)
   return state, functional.transition(
-    jnp.where(is_right, 1.0 / state.length, 0.0),
+    jnp.where(is_right, 1.0 / length, 0.0),
     _observe(num_symbols, state),
-    is_terminal=state.step == 2 * state.length,
+    is_terminal=state.step == 2 * length,
   )
 
 
 def _observe(num_symbols: int, state: CopyingState) -> types.Array:
-  is_asked = state.step >= state.length
-  last = state.symbols.shape[0] - 1
+  length = len(state.symbols)
+  is_asked = state.step >= length
   symbol = jax.nn.one_hot(
-    state.symbols[jnp.minimum(state.step, last)], num_symbols
+    state.symbols[jnp.minimum(state.step, length - 1)], num_symbols
   )
   return jnp.append(
     jnp.where(is_asked, 0.0, symbol), is_asked.astype(jnp.float32)

@@ -33,9 +33,6 @@ class Options(launch.Options):
   length: int | None = flags.flag(
     None, 'Symbols (default 10) or pairs (default 6) in an episode.'
   )
-  min_length: int | None = flags.flag(
-    None, 'Fewest symbols or pairs; by default --length.'
-  )
   key_size: int = flags.flag(12, 'Size of the key vectors.')
   hidden_size: int = flags.flag(32, 'Units of each core.')
 
@@ -51,13 +48,11 @@ _MEMORIES = {
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
-  length, min_length = options.length, options.min_length
-  if length is None:
-    length = _LENGTHS[options.task]
-  environment = functools.partial(copying.make, length, min_length=min_length)
+  length = options.length or _LENGTHS[options.task]
+  environment = functools.partial(copying.make, length)
   if options.task == 'recall':
     environment = functools.partial(
-      recall.make, length, min_pairs=min_length, key_size=options.key_size
+      recall.make, length, key_size=options.key_size
     )
   hierarchy = cores.RPTH(
     options.hidden_size, memory=_MEMORIES[options.task], slow_period=4

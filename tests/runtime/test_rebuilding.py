@@ -218,11 +218,11 @@ def test_a_damaged_file_is_named(tmp_path, content, message):
 
 def test_functions_come_back():
   copying = registry.find('copying.game')
-  bound = {'length': 4, 'min_length': 2}
+  bound = {'length': 4, 'num_symbols': 2}
   for function, fields in (
     (copying, {}),
-    (functools.partial(copying, 4, min_length=2), bound),
-    (functools.partial(copying, 4, 3, 2), bound | {'num_symbols': 3}),
+    (functools.partial(copying, 4, num_symbols=2), bound),
+    (functools.partial(copying, 4, 3), bound | {'num_symbols': 3}),
     (functools.partial(entry_torsos.FTWTorso, 8), {'num_features': 8}),
     (entry_torsos.A3CTorso, {}),
   ):
