@@ -1,5 +1,8 @@
 """Agents as files of other programs."""
 
+import json
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -15,6 +18,7 @@ from ftwax.environments import catch, game_vectors
 from ftwax.inference import loaded_agent, portable
 from ftwax.networks import cores
 
+PAGE = pathlib.Path(__file__).parents[2] / 'docs' / 'how_to' / 'deploy.md'
 ROWS = 2
 
 CORES = {
@@ -123,35 +127,30 @@ def test_what_a_file_cannot_hold_is_refused_by_name(tmp_path):
   assert not path.exists()
 
 
-_WITHOUT_THE_LIBRARY = """
-import sys
-import numpy as np
-import onnxruntime
-
-session = onnxruntime.InferenceSession(sys.argv[1])
-zeros = {
-  value.name: np.zeros(value.shape, bool if 'bool' in value.type else 'float32')
-  for value in session.get_inputs()
-}
-outputs = session.run(['action', 'next_state'], zeros)
-print(*[output.shape for output in outputs], 'jax' in sys.modules)
-print(session.get_modelmeta().custom_metadata_map['game'][:1])
-"""
-
-
 @pytest.mark.filterwarnings('ignore')
-def test_the_command_exports_a_run(tmp_path, capsys):
+def test_the_command_exports_a_run_for_the_code_of_the_page(tmp_path, capsys):
   _needs_onnx('onnx')
   run = str(tmp_path / 'run')
-  arguments = ['--agent=a2c', '--max_num_actor_steps=2000']
+  arguments = ['CartPole-v1', '--max_num_actor_steps=2000']
   with pytest.raises(SystemExit, match='0'):
-    commands.main(['train', 'catch', *arguments, f'--run_dir={run}'])
+    commands.main(['train', *arguments, f'--run_dir={run}'])
   out = tmp_path / 'agent.onnx'
-  assert commands.main(['export', run, f'--out={out}', '--rows=3']) == 0
+  assert commands.main(['export', run, f'--out={out}']) == 0
   assert 'in 1,000 steps' in capsys.readouterr().out
+  game = onnx_game(out)
+  assert game['spaces'] and game['actions']['spec']['num_values'] == 2
+  (code,) = re.findall('```py\n(.*?)```', PAGE.read_text('utf-8'), re.S)
   printed = subprocess.run(
-    [sys.executable, '-c', _WITHOUT_THE_LIBRARY, out],
-    check=True, capture_output=True, text=True, timeout=120,
+    [sys.executable, '-c', f'{code}\nimport sys; print("jax" in sys.modules)'],
+    cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120,
   ).stdout  # fmt: skip
-  assert printed.split('\n')[:2] == ['(3,) (3, 257) False', '{']
-  assert [path.name for path in tmp_path.iterdir()].count('.agent.onnx') == 0
+  assert re.fullmatch(r'\[[01]\]\nFalse\n', printed)
+  assert {path.name for path in tmp_path.iterdir()} == {'run', 'agent.onnx'}
+
+
+def onnx_game(path):
+  """Returns the specs of the game, as the file has them."""
+  import onnxruntime
+
+  model = onnxruntime.InferenceSession(path).get_modelmeta()
+  return json.loads(model.custom_metadata_map['game'])
