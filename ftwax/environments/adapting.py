@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ftwax import extras, types
-from ftwax.environments import brax_adapter, functional
+from ftwax.environments import functional, jax_adapters
 
 _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
 
@@ -85,8 +85,8 @@ def wrap(environment: Any, seed: int, **options: Any) -> Any:
     ValueError: if there is no environment of that name.
   """
   if isinstance(environment, str):
-    if environment.partition(':')[0] in brax_adapter.LIBRARIES:
-      return brax_adapter.make(environment)
+    if environment.partition(':')[0] in jax_adapters.LIBRARIES:
+      return jax_adapters.make(environment)
     if ':' in environment:  # It may come from a stranger's folder.
       raise ValueError(
         f'environment ({environment!r}) must name no package, which Gymnasium'
@@ -102,8 +102,8 @@ def wrap(environment: Any, seed: int, **options: Any) -> Any:
         f'environment ({environment!r}) must be a name that Gymnasium knows:'
         f' {error} If a package registers it, import that package first.'
       ) from None
-  if brax_adapter.is_one(environment):
-    return brax_adapter.from_brax(environment)
+  if jax_adapters.is_pure(environment):
+    return jax_adapters.from_brax(environment)
   if not _is_gymnasium(environment, 'Env'):
     return environment
   from ftwax.environments import gymnasium_adapter
@@ -124,8 +124,8 @@ def accept(environment: Any) -> Environment:
   """
   if _is_gymnasium(environment, 'Env'):
     return _copies(environment)
-  if brax_adapter.is_one(environment):
-    return brax_adapter.from_brax(environment)
+  if jax_adapters.is_pure(environment):
+    return jax_adapters.from_brax(environment)
   if isinstance(environment, (str, type, *_IN_JAX)):
     return environment
   if hasattr(environment, 'step') or not callable(environment):

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from dm_env import specs
 
 from ftwax import scans, trees, types
-from ftwax.environments import absences, game_pages, games, specified
+from ftwax.environments import absences, game_pages, games
 
 # A pytree of arrays that only the environment reads.
 State = Any
@@ -166,64 +166,6 @@ def transition(
     1.0 - jnp.asarray(is_terminal, jnp.float32),
     observation,
   )
-
-
-# Observation, reward, and whether the episode terminates and is truncated.
-Reading = tuple[types.ArrayTree, Any, Any, Any]
-
-
-class Adapted(NamedTuple):
-  """State of an environment of another library.
-
-  Attributes:
-    state: its own state, a pytree.
-    num_steps: int32 [], steps of the episode.
-    key: uint32 [2], random key of the remaining steps.
-  """
-
-  state: Any
-  num_steps: types.Array
-  key: types.Key
-
-
-def adapt(
-  reset: Callable[[types.Key], Any],
-  step: Callable[[types.Key, Any, Any], Any],
-  read: Callable[[Any], Reading],
-  actions: types.SpecTree | int,
-  max_num_steps: int | None = None,
-) -> FunctionalEnvironment:
-  """Converts an environment of another library.
-
-  Args:
-    reset: returns its first state, which may hold the last reward and more.
-    step: `(key, state, action) -> state`; dtypes are cast to those of `reset`.
-    read: reads a state.
-    actions: specs of the action, or the number of choices of a discrete one.
-    max_num_steps: steps after which an episode is truncated; None for no limit.
-  """
-  like = jax.eval_shape(reset, jax.random.PRNGKey(0))
-
-  def begin(key: types.Key) -> tuple[Adapted, dm_env.TimeStep]:
-    reset_key, key = jax.random.split(key)
-    state = cast_like(reset(reset_key), like)
-    return Adapted(state, jnp.int32(0), key), restart(read(state)[0])
-
-  def go_on(
-    adapted: Adapted, action: types.ArrayTree
-  ) -> tuple[Adapted, dm_env.TimeStep]:
-    step_key, key = jax.random.split(adapted.key)
-    state = cast_like(step(step_key, adapted.state, action), like)
-    num_steps = adapted.num_steps + 1
-    observation, reward, is_terminal, is_truncated = read(state)
-    if max_num_steps is not None:
-      is_truncated |= num_steps >= max_num_steps
-    timestep = transition(reward, observation, is_terminal, is_truncated)
-    return Adapted(state, num_steps, key), timestep
-
-  view = jax.eval_shape(lambda state: read(state)[0], like)
-  spec = specified.make_spec(array_specs(view), actions)
-  return FunctionalEnvironment(spec, begin, go_on)
 
 
 def vectorize(

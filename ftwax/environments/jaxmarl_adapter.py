@@ -26,7 +26,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, padding, specified
+from ftwax.environments import functional, jax_adapters, padding, specified
 
 
 class JaxMARLState(NamedTuple):
@@ -174,9 +174,5 @@ def _see(
 
 
 def _action_spec(space: Any) -> specs.DiscreteArray:
-  if not hasattr(space, 'n'):
-    raise ValueError(
-      f'action_space ({space!r}) of a JaxMARL environment must be Discrete;'
-      ' choose discrete actions when you make it.'
-    )
-  return specs.DiscreteArray(int(space.n), np.int32, 'action')
+  num_actions = jax_adapters.discrete('action_space', space, 'n')
+  return specs.DiscreteArray(int(num_actions), np.int32, 'action')

@@ -1,4 +1,4 @@
-"""Gymnax's and jumanji's interfaces, by fakes of them."""
+"""Interfaces of gymnax, jumanji, Brax and Playground, by fakes of them."""
 
 import sys
 import types as python_types
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ftwax import types
-from ftwax.environments import functional, gymnax_adapter, jumanji_adapter
+from ftwax.environments import adapting, checking, functional, jax_adapters
 
 
 class FakeGymnax:
@@ -53,7 +53,7 @@ def run(environment, actions, key):
 
 
 def test_gymnax_s_time_limits_are_told_from_ends(key):
-  environment = gymnax_adapter.from_gymnax(FakeGymnax())
+  environment = jax_adapters.from_gymnax(FakeGymnax())
   cut = run(environment, [jnp.int32(0)] * 4, key)
   np.testing.assert_array_equal(cut.step_type, [0, 1, 1, 1, 2])
   np.testing.assert_array_equal(cut.discount, [1, 1, 1, 1, 1])
@@ -73,7 +73,7 @@ def test_gymnax_s_older_versions_have_ends_only(key):
   class Older(FakeGymnax):
     is_truncated = property()  # Raises AttributeError.
 
-  environment = gymnax_adapter.from_gymnax(
+  environment = jax_adapters.from_gymnax(
     Older(), python_types.SimpleNamespace(limit=2)
   )
   timesteps = run(environment, [jnp.int32(0)] * 4, key)
@@ -81,7 +81,7 @@ def test_gymnax_s_older_versions_have_ends_only(key):
 
 
 def test_gymnax_s_environments_are_vectorized(key):
-  vector = functional.vectorize(gymnax_adapter.from_gymnax(FakeGymnax()), 3)
+  vector = functional.vectorize(jax_adapters.from_gymnax(FakeGymnax()), 3)
   state, _ = vector.reset(key)
   actions = jnp.zeros((9, 3), jnp.int32).at[1, 0].set(1)
   _, timesteps = jax.jit(lambda s: jax.lax.scan(vector.step, s, actions))(state)
@@ -98,9 +98,9 @@ def test_gymnax_s_continuous_actions_are_refused():
     action_space_value = 'Box(2,)'
 
   with pytest.raises(
-    ValueError, match=r"action_space \('Box\(2,\)'\) of a gymn"
+    ValueError, match=r"action_space \('Box\(2,\)'\) must be"
   ):
-    gymnax_adapter.from_gymnax(Continuous())
+    jax_adapters.from_gymnax(Continuous())
 
 
 def test_gymnax_s_environments_are_made_by_name(monkeypatch):
@@ -109,7 +109,7 @@ def test_gymnax_s_environments_are_made_by_name(monkeypatch):
     make=lambda name: (FakeGymnax(), python_types.SimpleNamespace(limit=3)),
   )
   monkeypatch.setitem(sys.modules, 'gymnax', module)
-  environment = gymnax_adapter.make('Fake-v0')
+  environment = adapting.wrap('gymnax:Fake-v0', 0)
   state, _ = environment.reset(jax.random.PRNGKey(0))
   step_types = []
   for _ in range(3):
@@ -117,10 +117,10 @@ def test_gymnax_s_environments_are_made_by_name(monkeypatch):
     step_types.append(int(timestep.step_type))
   assert step_types == [1, 1, 2]  # The parameters are those of `make`.
   with pytest.raises(ValueError, match=r"name \('Fake-v1'\) .*\['Fake-v0'\]"):
-    gymnax_adapter.make('Fake-v1')
+    jax_adapters.make('gymnax:Fake-v1')
   monkeypatch.setitem(sys.modules, 'gymnax', None)
   with pytest.raises(ImportError, match=r'gymnax must be .*pip install gymnax'):
-    gymnax_adapter.make('Fake-v0')
+    jax_adapters.make_gymnax('Fake-v0')
 
 
 class Position(NamedTuple):
@@ -165,7 +165,7 @@ class FakeJumanji:
 
 @pytest.mark.parametrize('num_values', [4, np.array([[4, 3], [2, 2]])])
 def test_jumanji_s_named_tuples_become_dicts(key, num_values):
-  environment = jumanji_adapter.from_jumanji(FakeJumanji(num_values))
+  environment = jax_adapters.from_jumanji(FakeJumanji(num_values))
   actions = environment.spec.actions
   if np.ndim(num_values) == 0:
     assert actions.num_values == 4
@@ -186,17 +186,17 @@ def test_jumanji_s_named_tuples_become_dicts(key, num_values):
   assert timesteps.step_type.dtype == np.int32
   state, _ = environment.reset(key)
   after, _ = environment.step(state, choice)
-  assert after['total'].dtype == state['total'].dtype
+  assert after.state['total'].dtype == state.state['total'].dtype
 
 
 def test_jumanji_s_unfit_environments_are_refused():
   with pytest.raises(
     ValueError, match=r'the reward of .* \(shape \(3,\)\) must'
   ):
-    jumanji_adapter.from_jumanji(FakeJumanji(reward_shape=(3,)))
+    jax_adapters.from_jumanji(FakeJumanji(reward_shape=(3,)))
   environment = FakeJumanji()
   environment.action_spec = 'BoundedArray'
   with pytest.raises(
-    ValueError, match=r"action_spec \('BoundedArray'\) of a ju"
+    ValueError, match=r"action_spec \('BoundedArray'\) must be"
   ):
-    jumanji_adapter.from_jumanji(environment)
+    jax_adapters.from_jumanji(environment)
