@@ -213,9 +213,11 @@ def _describe_maker(function: Any) -> str:
     function = function.func
   if not hasattr(function, '__closure__'):
     return describe(function)
-  inner = inspect.getclosurevars(function).nonlocals.get('environment')
-  if inner is not None:
-    return describe(inner)
+  inner = inspect.getclosurevars(function).nonlocals
+  if 'environment' in inner:
+    return describe(inner['environment'])
+  if 'reset' in inner:  # Of `jax_adapters.adapt`.
+    return _describe_maker(inner['reset'])
   owner = function.__qualname__.partition('.')[0]
   if owner.strip('_') not in ('make', 'reset', '<lambda>'):
     return owner.removeprefix('make_')

@@ -97,9 +97,7 @@ def test_gymnax_s_continuous_actions_are_refused():
   class Continuous(FakeGymnax):
     action_space_value = 'Box(2,)'
 
-  with pytest.raises(
-    ValueError, match=r"action_space \('Box\(2,\)'\) must be"
-  ):
+  with pytest.raises(ValueError, match=r"action_space \('Box\(2,\)'\) must be"):
     jax_adapters.from_gymnax(Continuous())
 
 
@@ -200,3 +198,188 @@ def test_jumanji_s_unfit_environments_are_refused():
     ValueError, match=r"action_spec \('BoundedArray'\) must be"
   ):
     jax_adapters.from_jumanji(environment)
+
+
+class BraxState(NamedTuple):
+  obs: dict[str, jax.Array]
+  reward: jax.Array
+  done: jax.Array
+  info: dict[str, jax.Array]
+
+
+class FakeBrax:
+  """Adds its actions up; over when the sum reaches two.
+
+  It says that each end is one by time, as Brax's inverted pendulum does.
+  """
+
+  action_size = 1
+  wrapper_info: dict[str, float] = {}
+
+  @property
+  def observation_size(self):
+    raise AssertionError('costs a reset')
+
+  def _state(self, total, reward, info):
+    obs = {'state': total, 'privileged_state': jnp.append(total, info['left'])}
+    done = jnp.float32(total[0] >= 2.0)
+    return BraxState(obs, reward, done, {**info, 'time_out': done})
+
+  def reset(self, key):
+    left = jax.random.randint(key, (), 0, 10)
+    info = {name: jnp.float32(x) for name, x in self.wrapper_info.items()}
+    return self._state(jnp.zeros(1), jnp.float32(0), {**info, 'left': left})
+
+  def step(self, state, action):
+    assert action.dtype == jnp.float32
+    info = {**state.info, 'left': state.info['left'] - 1}
+    return self._state(state.obs['state'] + action, 10 * action[0], info)
+
+
+class Wrapped(FakeBrax):
+  """Truncated after three steps, by a wrapper as Brax's EpisodeWrapper."""
+
+  wrapper_info = {'truncation': 0.0, 'steps': 0.0}
+
+  def step(self, state, action):
+    steps = state.info['steps'] + 1.0
+    state = super().step(state, action)
+    cut = jnp.where(steps >= 3.0, 1.0 - state.done, 0.0)
+    info = {**state.info, 'truncation': cut, 'steps': steps}
+    return state._replace(done=jnp.maximum(state.done, cut), info=info)
+
+
+def _act(*actions):
+  return [jnp.array([action], jnp.float32) for action in actions]
+
+
+@pytest.mark.parametrize(
+  'environment',
+  [jax_adapters.from_brax(FakeBrax(), 3), jax_adapters.from_brax(Wrapped())],
+  ids=['own limit', 'wrapper'],
+)
+def test_brax_s_time_limits_are_told_from_ends(environment, key):
+  cut = run(environment, _act(0.5, 0.5, 0.5), key)
+  np.testing.assert_array_equal(cut.step_type, [0, 1, 1, 2])
+  np.testing.assert_array_equal(cut.discount, [1, 1, 1, 1])
+  np.testing.assert_array_equal(cut.reward, [0, 5, 5, 5])
+  np.testing.assert_array_equal(
+    cut.observation['state'][:, 0], [0.0, 0.5, 1.0, 1.5]
+  )
+  over = run(environment, _act(1.0, 1.0), key)
+  np.testing.assert_array_equal(over.step_type, [0, 1, 2])
+  np.testing.assert_array_equal(over.discount, [1, 1, 0])
+  both = run(environment, _act(0.5, 0.5, 1.0), key)
+  np.testing.assert_array_equal(both.step_type, [0, 1, 1, 2])
+  np.testing.assert_array_equal(both.discount, [1, 1, 1, 0])
+  left = over.observation['privileged_state'][:, 1]
+  np.testing.assert_array_equal(left[0] - left, [0, 1, 2])
+
+
+def test_brax_s_episodes_are_as_long_as_in_its_training(key):
+  vector = functional.vectorize(jax_adapters.from_brax(FakeBrax()), 2)
+  state, _ = vector.reset(key)
+  actions = jnp.zeros((1001, 2, 1))
+  _, timesteps = jax.jit(lambda s: jax.lax.scan(vector.step, s, actions))(state)
+  ends = np.flatnonzero(timesteps.step_type[:, 0] == types.LAST)
+  assert ends.tolist() == [999]
+  assert timesteps.step_type[1000].tolist() == [types.FIRST, types.FIRST]
+
+
+def test_brax_s_unfit_environments_are_refused():
+  class Restarting(FakeBrax):
+    wrapper_info = {'AutoReset_first_obs': 0.0}
+
+  with pytest.raises(
+    ValueError, match=r'environment \(Restarting\) must not restart its .*'
+    'auto_reset=False',
+  ):  # fmt: skip
+    jax_adapters.from_brax(Restarting())
+
+  class Unbounded(FakeBrax):
+    sys = python_types.SimpleNamespace(
+      actuator=python_types.SimpleNamespace(ctrl_range=[[-np.inf, 1.0]])
+    )
+
+  with pytest.raises(
+    ValueError, match=r'Unbounded \(ctrl_range \[\[-inf, 1.0\]\]\) must have bo'
+  ):
+    jax_adapters.from_brax(Unbounded())
+
+
+@pytest.fixture
+def _installed(monkeypatch):
+  """Brax and Playground, with an environment each."""
+
+  class Task(FakeBrax):
+    def __init__(self, impl='none'):
+      self.name = impl
+
+  configs = python_types.SimpleNamespace
+  registry = python_types.SimpleNamespace(
+    ALL_ENVS=('Task',),
+    get_default_config=lambda name: Config(impl='warp', episode_length=2),
+    load=lambda name, config: Task(config.impl),
+  )
+
+  class Config(configs):
+    def __contains__(self, name):
+      return hasattr(self, name)
+
+  envs = python_types.SimpleNamespace(
+    _envs={'task': Task}, get_environment=lambda name: Task()
+  )
+  monkeypatch.setitem(sys.modules, 'brax', python_types.SimpleNamespace())
+  monkeypatch.setitem(sys.modules, 'brax.envs', envs)
+  monkeypatch.setitem(
+    sys.modules,
+    'mujoco_playground',
+    python_types.SimpleNamespace(registry=registry),
+  )
+  return Task
+
+
+@pytest.mark.parametrize(
+  ('name', 'described', 'length'),
+  [('brax:task', 'none', 9), ('playground:Task', 'jax', 2)],
+)
+def test_simulators_are_taken_by_name(_installed, name, described, length, key):
+  environment = adapting.wrap(name, 0)
+  assert adapting.describe(environment) == described
+  seen = run(environment, _act(*[0.0] * length), key)
+  assert (seen.step_type[-1] == types.LAST) == (length == 2)
+  assert checking.check(name, 20).facts['action'].count('minimum=-1.0') == 1
+
+
+def test_simulators_are_taken_as_they_are_and_by_what_makes_them(_installed):
+  for environment in (_installed(), _installed, lambda seed: _installed()):
+    factory = adapting.make_factory(adapting.accept(environment))
+    assert isinstance(
+      adapting.wrap(factory(0), 0), functional.FunctionalEnvironment
+    )
+  with pytest.raises(ValueError, match=r"name \('ant'\) .* of brax; .*'task'"):
+    adapting.wrap('brax:ant', 0)
+
+
+def test_simulators_that_are_missing_are_told(monkeypatch):
+  for library, module in (
+    ('brax', 'brax'),
+    ('playground', 'mujoco_playground'),
+  ):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+      ImportError, match=rf'{library} must be installed .*; run .*{library}'
+    ):
+      adapting.wrap(f'{library}:ant', 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'name', ['brax:inverted_pendulum', 'playground:CartpoleBalance']
+)
+def test_simulators_play(name):
+  pytest.importorskip('mujoco_playground', reason='playground is not there')
+  facts = checking.check(name, 60).facts
+  assert 'shape=(1,)' in facts['action'] and 'reward' in facts
+  is_brax = name.startswith('brax')
+  assert ('0 in 60 steps' in facts['episodes']) != is_brax
