@@ -6,7 +6,6 @@ restrict the version of JAX; this module imports one when `make` needs it.
 """
 
 import importlib
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -367,9 +366,7 @@ def make(name: str) -> functional.FunctionalEnvironment:
   """
   library, _, own = name.partition(':')
   module, names, load = LIBRARIES[library]
-  remedy = f'pip install {library}'
-  if sys.version_info < (3, 11):
-    remedy += ' on Python 3.11 or newer'
+  remedy = f'pip install {library}, with Python 3.11 or newer'
   with extras.required(library, remedy=remedy):
     package = importlib.import_module(module)
   if names is not None and own not in names(package):

@@ -74,7 +74,9 @@ def from_jaxmarl(
   like = jax.eval_shape(environment.reset, jax.random.PRNGKey(0))
   seen_like = jax.eval_shape(functools.partial(_see, environment), *like)
   views = [functional.array_specs(seen_like[agent]) for agent in agents]
-  actions = [_action_spec(environment.action_space(agent)) for agent in agents]
+  spaces = [environment.action_space(agent) for agent in agents]
+  sizes = [jax_adapters.discrete('action_space', one, 'n') for one in spaces]
+  actions = [specs.DiscreteArray(int(n), np.int32, 'action') for n in sizes]
   roles = padding.find_roles(agents, views, actions)
   padded = padding.make_padding(views, actions, roles or (0,) * len(agents))
 
@@ -171,8 +173,3 @@ def _see(
     }
     for agent, own in seen.items()
   }
-
-
-def _action_spec(space: Any) -> specs.DiscreteArray:
-  num_actions = jax_adapters.discrete('action_space', space, 'n')
-  return specs.DiscreteArray(int(num_actions), np.int32, 'action')
