@@ -63,6 +63,12 @@ _ENVS = [
   'pygame-ce>=2.5',
 ]
 
+# Simulators in JAX; playground brings brax and MuJoCo's MJX.
+_PHYSICS = [
+  'brax>=0.14.2; python_version >= "3.11"',
+  'playground>=0.2; python_version >= "3.11"',
+]
+
 # Pages in the browser.
 _WEB = [
   'anyio>=4',
@@ -160,6 +166,7 @@ setuptools.setup(
     'dev': _DEV,
     'docs': _DOCS,
     'hub': ['huggingface_hub>=0.30'],
+    'physics': _PHYSICS,
     'loggers': ['mlflow>=2.20', 'wandb>=0.19'],
     'web': _WEB,
   },
