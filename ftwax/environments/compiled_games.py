@@ -7,7 +7,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.environments import (
   environment_faults,
   functional,
@@ -140,11 +140,7 @@ def spec_of_compiled(game: functional.FunctionalGame) -> games.GameSpec:
 
 def _as_32_bits(leaf: types.ArrayTree) -> types.NumpyArray:
   leaf = np.asarray(leaf)
-  return leaf.astype(_dtype_of_32_bits(leaf))
-
-
-def _dtype_of_32_bits(leaf: Any) -> Any:
-  return np.float32 if leaf.dtype.kind == 'f' else np.int32
+  return leaf.astype(np.float32 if leaf.dtype.kind == 'f' else np.int32)
 
 
 def check_shapes(
@@ -179,9 +175,8 @@ def check_shapes(
     observation=jax.tree.map(expect, spec.observations),
   )
   _check_like(timestep, expected, 'its spec')
-  action = jax.tree.map(
-    lambda leaf: expect(leaf, _dtype_of_32_bits(leaf)), spec.actions
-  )
+  zeros = trees.zeros_like_spec(spec.actions, ())
+  action = jax.tree.map(lambda leaf: expect(_as_32_bits(leaf)), zeros)
   after = _trace('step', made.step, state, action)
   _check_like(after, (state, timestep), 'reset')
 

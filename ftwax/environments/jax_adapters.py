@@ -6,6 +6,7 @@ restrict the version of JAX; this module imports one when `make` needs it.
 """
 
 import importlib
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -301,56 +302,38 @@ def is_pure(environment: Any) -> bool:
   )
 
 
-def _load_playground(package: Any, name: str) -> Any:
+def _make_craftax(package: Any, name: str) -> Any:
+  return package.make_craftax_env_from_name(name, auto_reset=False)
+
+
+def _make_navix(package: Any, name: str) -> Any:
+  view = importlib.import_module('navix.observations').symbolic_first_person
+  return package.make(name, observation_fn=view)
+
+
+def _make_playground(package: Any, name: str) -> Any:
   config = package.registry.get_default_config(name)
   if 'impl' in config and jax.default_backend() == 'cpu':
     config.impl = 'jax'  # The default, Warp, is for GPUs.
-  environment = package.registry.load(name, config)
-  return from_brax(environment, config.episode_length)
+  return package.registry.load(name, config), config.episode_length
 
 
-def _load_navix(package: Any, name: str) -> Any:
-  view = importlib.import_module('navix.observations').symbolic_first_person
-  return from_navix(package.make(name, observation_fn=view))
-
-
-# The module of each library, its names, unless it refuses others itself, and
-# what makes an environment.
-LIBRARIES: dict[str, tuple[str, Any, Callable[[Any, str], Any]]] = {
-  'brax': (
-    'brax.envs',
-    lambda package: package._envs,
-    lambda package, name: from_brax(package.get_environment(name)),
-  ),
-  'craftax': (
-    'craftax.craftax_env',
-    None,
-    lambda package, name: from_gymnax(
-      package.make_craftax_env_from_name(name, auto_reset=False)
-    ),
-  ),
-  'gymnax': (
-    'gymnax',
-    lambda package: package.registered_envs,
-    lambda package, name: from_gymnax(*package.make(name)),
-  ),
-  'jumanji': (
-    'jumanji',
-    lambda package: package.registered_environments(),
-    lambda package, name: from_jumanji(package.make(name)),
-  ),
-  'navix': ('navix', None, _load_navix),
+# The module of each library, its names, unless it refuses others itself, what
+# makes an environment, by name or `(module, name) -> environment`, and what
+# converts it.
+LIBRARIES: dict[str, tuple[str, str, Any, Callable[..., Any]]] = {
+  'brax': ('brax.envs', '_envs', 'get_environment', from_brax),
+  'craftax': ('craftax.craftax_env', '', _make_craftax, from_gymnax),
+  'gymnax': ('gymnax', 'registered_envs', 'make', from_gymnax),
+  'jumanji': ('jumanji', 'registered_environments', 'make', from_jumanji),
+  'navix': ('navix', '', _make_navix, from_navix),
   'playground': (
-    'mujoco_playground',
-    lambda package: package.registry.ALL_ENVS,
-    _load_playground,
+    'mujoco_playground', 'registry.ALL_ENVS', _make_playground, from_brax
   ),
   'xminigrid': (
-    'xminigrid',
-    lambda package: package.registered_environments(),
-    lambda package, name: from_xminigrid(*package.make(name)),
+    'xminigrid', 'registered_environments', 'make', from_xminigrid
   ),
-}
+}  # fmt: skip
 
 
 def make(name: str) -> functional.FunctionalEnvironment:
@@ -365,16 +348,24 @@ def make(name: str) -> functional.FunctionalEnvironment:
     ValueError: if it has no such environment.
   """
   library, _, own = name.partition(':')
-  module, names, load = LIBRARIES[library]
+  module, names, build, convert = LIBRARIES[library]
   remedy = f'pip install {library}, with Python 3.11 or newer'
   with extras.required(library, remedy=remedy):
     package = importlib.import_module(module)
-  if names is not None and own not in names(package):
-    raise ValueError(
-      f'name ({own!r}) must be the name of an environment of {library}; choose'
-      f' from {sorted(names(package))}.'
-    )
-  return load(package, own)
+  if names:
+    known = operator.attrgetter(names)(package)
+    known = sorted(known() if callable(known) else known)
+    if own not in known:
+      raise ValueError(
+        f'name ({own!r}) must be the name of an environment of {library};'
+        f' choose from {known}.'
+      )
+  made = (
+    getattr(package, build)(own)
+    if isinstance(build, str)
+    else build(package, own)
+  )
+  return convert(*made) if isinstance(made, tuple) else convert(made)
 
 
 @registry.register('gymnax.game')

@@ -1,9 +1,11 @@
 """Interfaces of gymnax, jumanji, Brax and Playground, by fakes of them."""
 
+import pathlib
 import sys
 import types as python_types
 from typing import NamedTuple
 
+import documented_code
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -371,6 +373,28 @@ def test_simulators_that_are_missing_are_told(monkeypatch):
       ImportError, match=rf'{library} must be installed .*; run .*{library}'
     ):
       adapting.wrap(f'{library}:ant', 0)
+
+
+def test_what_an_agent_sees_may_be_a_view(key):
+  whole = jax_adapters.from_brax(FakeBrax(), 3)
+  environment = functional.see(whole, lambda seen: 2.0 * seen['state'])
+  assert environment.spec.observations.shape == (1,)
+  assert adapting.describe(environment) == 'FakeBrax'
+  actions = _act(0.5, 0.5, 0.5)
+  seen, expected = run(environment, actions, key), run(whole, actions, key)
+  np.testing.assert_array_equal(seen.observation[:, 0], [0.0, 1.0, 2.0, 3.0])
+  np.testing.assert_array_equal(seen.reward, expected.reward)
+  np.testing.assert_array_equal(seen.step_type, expected.step_type)
+
+
+@pytest.mark.slow
+def test_the_page_on_brax_runs(tmp_path):
+  pytest.importorskip('brax', reason='brax is not there')
+  page = pathlib.Path(__file__).parents[2] / 'docs' / 'how_to' / 'brax.md'
+  code = page.read_text('utf-8').split('```py\n')[1].split('```')[0]
+  assert 'max_num_actor_steps=400_000' in code
+  code = code.replace('400_000', '3_000')
+  documented_code.run(f'{code}print(result)', tmp_path, 300)
 
 
 @pytest.mark.slow
