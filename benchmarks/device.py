@@ -21,10 +21,7 @@ import common
 import jax
 
 from ftwax.agents import ppo
-from ftwax.environments import (
-  functional,
-  jax_adapters,
-)
+from ftwax.environments import functional, jax_adapters
 from ftwax.networks import torsos
 from ftwax.population import population_config, seating
 from ftwax.replay import replay_options

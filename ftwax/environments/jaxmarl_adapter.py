@@ -103,11 +103,10 @@ def from_jaxmarl(
     state: JaxMARLState, action: types.Array
   ) -> tuple[JaxMARLState, dm_env.TimeStep]:
     step_key, key = jax.random.split(state.key)
-    own = {agent: action[player] for player, agent in enumerate(agents)}
     *after, rewards, dones, info = environment.step_env(
-      step_key, state.state, own
+      step_key, state.state, dict(zip(agents, action, strict=True))
     )
-    observations, new_state = functional.cast_like(tuple(after), like)
+    observations, new = functional.cast_like(tuple(after), like)
     reward = stack(rewards)
     if shaping:
       reward = reward + shaping * stack(info['shaped_reward'])
@@ -115,10 +114,9 @@ def from_jaxmarl(
     step_type, discount = _ends(
       state.is_out, is_done, dones['__all__'], has_time_limit
     )
-    seen = see(observations, new_state)
+    seen = see(observations, new)
     timestep = dm_env.TimeStep(step_type, reward, discount, seen)
-    returns = state.returns + reward
-    return JaxMARLState(new_state, returns, is_done, key), timestep
+    return JaxMARLState(new, state.returns + reward, is_done, key), timestep
 
   return functional.FunctionalGame(
     spec=specified.make_spec(

@@ -398,6 +398,7 @@ def test_the_page_on_brax_runs(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings('ignore')  # Of Brax and Warp.
 @pytest.mark.parametrize(
   'name', ['brax:inverted_pendulum', 'playground:CartpoleBalance']
 )
