@@ -63,6 +63,12 @@ _ENVS = [
   'pygame-ce>=2.5',
 ]
 
+# Simulators in JAX; playground brings brax and MuJoCo's MJX.
+_PHYSICS = [
+  'brax>=0.14.2; python_version >= "3.11"',
+  'playground>=0.2; python_version >= "3.11"',
+]
+
 # Pages in the browser.
 _WEB = [
   'anyio>=4',
@@ -169,8 +175,9 @@ setuptools.setup(
     'gym': _GYM,
     'dev': _DEV,
     'docs': _DOCS,
-    'onnx': _ONNX,
     'loggers': ['wandb>=0.19'],
+    'onnx': _ONNX,
+    'physics': _PHYSICS,
     'web': _WEB,
   },
 )

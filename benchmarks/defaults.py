@@ -37,7 +37,7 @@ from absl import app, flags
 
 import ftwax
 from ftwax.agents import ftw, named
-from ftwax.environments import catch, gymnax_adapter, memory_chain, pixels
+from ftwax.environments import catch, jax_adapters, memory_chain, pixels
 from ftwax.records import loggers
 from ftwax.reporting import evaluation_curves
 from ftwax.runtime import callbacks, experiment
@@ -123,7 +123,7 @@ TASKS: Mapping[str, _Task] = {
     has_pixels=True,
   ),
   'breakout': _Task(
-    lambda seed: gymnax_adapter.make('Breakout-MinAtar'),
+    lambda seed: jax_adapters.make('gymnax:Breakout-MinAtar'),
     'device',
     10.0,
     1_000_000,

@@ -21,10 +21,7 @@ import common
 import jax
 
 from ftwax.agents import ppo
-from ftwax.environments import (
-  functional,
-  gymnax_adapter,
-)
+from ftwax.environments import functional, jax_adapters
 from ftwax.networks import torsos
 from ftwax.population import population_config, seating
 from ftwax.replay import replay_options
@@ -187,7 +184,9 @@ def compare_to_purejaxrl(path, seconds, rounds):
       value_clip=settings['CLIP_EPS'],
     )
     # Theirs initializes the network in each call.
-    agent = Agent(ppo, config, gymnax_adapter.make(name), num_agents, 8)
+    agent = Agent(
+      ppo, config, jax_adapters.make(f'gymnax:{name}'), num_agents, 8
+    )
     settings['TOTAL_TIMESTEPS'] = agent.num_steps // num_agents
     rival = jax.jit(jax.vmap(theirs.make_train(settings)))
     keys = jax.random.split(jax.random.PRNGKey(0), num_agents)

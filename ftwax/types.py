@@ -63,6 +63,10 @@ NO_ACTION = -1
 # of actions added to each part: nonzero where an action is allowed.
 ACTION_MASK = 'action_mask'
 
+# Optional entry of a dict observation: a value network of its own sees it, and
+# nothing else does (`separate_value` in the config of an agent).
+PRIVILEGED = 'privileged_state'
+
 
 class Hyperparameters(Protocol):
   """A NamedTuple of scalar arrays; see `ftwax.hyperparameters`."""

@@ -26,7 +26,7 @@ from absl import logging
 import ftwax
 from ftwax import extras, suggestions
 from ftwax.cli import commands, flags, tasks
-from ftwax.environments import process_games
+from ftwax.environments import jax_adapters, process_games
 from ftwax.records import checkpoints, config_files, log_values, rebuilding
 from ftwax.runtime import devices, evaluation, runs
 from ftwax.runtime import experiment as experiment_lib
@@ -317,6 +317,8 @@ def _check_environment(source: str) -> None:
     with extras.required('gymnasium', 'gym'):
       import gymnasium
     known += gymnasium.registry
+  if module in jax_adapters.LIBRARIES:
+    return
   package = module.partition('.')[0]
   if not (importlib.util.find_spec(package) if colon else source in known):
     raise ValueError(

@@ -15,6 +15,12 @@ _GAMES = (
   'craftax:Craftax-Classic-Symbolic-v1',
 )
 
+_SIMULATED = (
+  'brax:inverted_pendulum',
+  'brax:inverted_double_pendulum',
+  'playground:CartpoleBalance',
+)
+
 # Words after `ftwax train`, by the name of the task in its library.
 TASKS: dict[str, tuple[str, ...]] = {
   'capture_the_flag': ('capture_the_flag',),
@@ -25,5 +31,6 @@ TASKS: dict[str, tuple[str, ...]] = {
   'pgx:connect_four': ('pgx_games', '--game=connect_four'),
   'pgx:kuhn_poker': ('pgx_games', '--game=kuhn_poker'),
   'pgx:leduc_holdem': ('pgx_games', '--game=leduc_holdem'),
+  **{task: ('continuous_control', f'--task={task}') for task in _SIMULATED},
   **{game: ('any_game', f'--game={game}') for game in _GAMES},
 }

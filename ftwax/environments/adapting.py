@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ftwax import extras, types
-from ftwax.environments import functional
+from ftwax.environments import functional, jax_adapters
 
 _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
 
@@ -85,6 +85,8 @@ def wrap(environment: Any, seed: int, **options: Any) -> Any:
     ValueError: if there is no environment of that name.
   """
   if isinstance(environment, str):
+    if environment.partition(':')[0] in jax_adapters.LIBRARIES:
+      return jax_adapters.make(environment)
     if ':' in environment:  # It may come from a stranger's folder.
       raise ValueError(
         f'environment ({environment!r}) must name no package, which Gymnasium'
@@ -100,6 +102,8 @@ def wrap(environment: Any, seed: int, **options: Any) -> Any:
         f'environment ({environment!r}) must be a name that Gymnasium knows:'
         f' {error} If a package registers it, import that package first.'
       ) from None
+  if jax_adapters.is_pure(environment):
+    return jax_adapters.from_brax(environment)
   if not _is_gymnasium(environment, 'Env'):
     return environment
   from ftwax.environments import gymnasium_adapter
@@ -120,6 +124,8 @@ def accept(environment: Any) -> Environment:
   """
   if _is_gymnasium(environment, 'Env'):
     return _copies(environment)
+  if jax_adapters.is_pure(environment):
+    return jax_adapters.from_brax(environment)
   if isinstance(environment, (str, type, *_IN_JAX)):
     return environment
   if hasattr(environment, 'step') or not callable(environment):
@@ -207,9 +213,11 @@ def _describe_maker(function: Any) -> str:
     function = function.func
   if not hasattr(function, '__closure__'):
     return describe(function)
-  inner = inspect.getclosurevars(function).nonlocals.get('environment')
-  if inner is not None:
-    return describe(inner)
+  inner = inspect.getclosurevars(function).nonlocals
+  if 'environment' in inner:
+    return describe(inner['environment'])
+  if 'reset' in inner:  # Of `jax_adapters.adapt`.
+    return _describe_maker(inner['reset'])
   owner = function.__qualname__.partition('.')[0]
   if owner.strip('_') not in ('make', 'reset', '<lambda>'):
     return owner.removeprefix('make_')

@@ -20,7 +20,7 @@ import numpy as np
 from dm_env import specs
 from numpy import typing as npt
 
-from ftwax import extras, registry, types
+from ftwax import extras, parts, registry, types
 from ftwax.environments import specified
 
 with extras.required('ale-py', 'envs'):
@@ -33,7 +33,7 @@ with extras.required('opencv-python-headless', 'envs'):
 
 @registry.register('atari.rules')
 @dataclasses.dataclass(frozen=True)
-class AtariConfig:
+class AtariConfig(parts.Part):
   """Observations and rules of a game, which runs at 60 frames per second.
 
   Attributes:
@@ -58,36 +58,16 @@ class AtariConfig:
     ValueError: if a value is out of its range.
   """
 
-  size: int = 84
+  size: int = parts.option(84, low=1)
   grayscale: bool = True
-  action_repeat: int = 4
+  action_repeat: int = parts.option(4, low=1)
   max_pool: bool = True
-  frame_stack: int = 1
-  sticky_actions: float = 0.25
-  max_episode_frames: int = 108_000
+  frame_stack: int = parts.option(1, low=1)
+  sticky_actions: float = parts.option(0.25, low=0, below=1)
+  max_episode_frames: int = parts.option(108_000, low=1)
   terminal_on_life_loss: bool = False
   full_action_space: bool = False
-  noop_max: int = 30
-
-  def __post_init__(self) -> None:
-    for name, least in (
-      ('size', 1),
-      ('action_repeat', 1),
-      ('frame_stack', 1),
-      ('max_episode_frames', 1),
-      ('noop_max', 0),
-    ):
-      value = getattr(self, name)
-      if value < least:
-        raise ValueError(
-          f'{name} ({value}) must be at least {least}; the default is'
-          f' {getattr(AtariConfig, name)}.'
-        )
-    if not 0 <= self.sticky_actions < 1:
-      raise ValueError(
-        f'sticky_actions ({self.sticky_actions}) must lie in [0, 1); choose 0'
-        ' for a deterministic game or 0.25 as is usual.'
-      )
+  noop_max: int = parts.option(30, low=0)
 
 
 def list_games() -> list[str]:

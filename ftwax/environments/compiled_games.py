@@ -7,7 +7,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.environments import (
   environment_faults,
   functional,
@@ -175,7 +175,8 @@ def check_shapes(
     observation=jax.tree.map(expect, spec.observations),
   )
   _check_like(timestep, expected, 'its spec')
-  action = jax.tree.map(lambda leaf: expect(leaf, np.int32), spec.actions)
+  zeros = trees.zeros_like_spec(spec.actions, ())
+  action = jax.tree.map(lambda leaf: expect(_as_32_bits(leaf)), zeros)
   after = _trace('step', made.step, state, action)
   _check_like(after, (state, timestep), 'reset')
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from dm_env import specs
 
 from ftwax import scans, trees, types
-from ftwax.environments import absences, game_pages, games
+from ftwax.environments import absences, game_pages, games, specified
 
 # A pytree of arrays that only the environment reads.
 State = Any
@@ -195,11 +195,7 @@ def vectorize(
   Raises:
     ValueError: if `num_environments` is not positive.
   """
-  if num_environments < 1:
-    raise ValueError(
-      f'num_environments ({num_environments}) must be at least 1; choose the'
-      ' number of parallel environments.'
-    )
+  specified.check_at_least(1, num_environments=num_environments)
 
   def reset(key: types.Key) -> Any:
     key = trees.raw_key(key)
@@ -253,6 +249,34 @@ def _is_last(
     return absences.is_over(step_type)
   # The columns are equal.
   return step_type[:, 0] == types.LAST
+
+
+def see(
+  environment: FunctionalEnvironment,
+  view: Callable[[types.ArrayTree], types.ArrayTree],
+  observations: types.SpecTree | None = None,
+) -> FunctionalEnvironment:
+  """Returns the environment of an agent that sees a view of observations.
+
+  Args:
+    environment: one environment, not a vector.
+    view: maps an observation, without a batch axis, to what is seen.
+    observations: specs of what is seen; found from `view` if None.
+  """
+
+  def show(result: tuple[State, dm_env.TimeStep]) -> Any:
+    state, timestep = result
+    return state, timestep._replace(observation=view(timestep.observation))
+
+  _, first = jax.eval_shape(
+    lambda key: show(environment.reset(key)), jax.random.PRNGKey(0)
+  )
+  seen = observations or array_specs(first.observation)
+  return FunctionalEnvironment(
+    environment.spec._replace(observations=seen),
+    lambda key: show(environment.reset(key)),
+    lambda state, action: show(environment.step(state, action)),
+  )
 
 
 def as_game(environment: FunctionalEnvironment) -> FunctionalGame:

@@ -137,7 +137,7 @@ class GameEnvironment(Protocol):
 
 
 class SpecifiedGame(specified.Specified):
-  """The constant part of a `GameEnvironment`: specs and teams."""
+  """The constant part of a `GameEnvironment`: specs, teams and roles."""
 
   def __init__(
     self,
@@ -158,24 +158,9 @@ class SpecifiedGame(specified.Specified):
       ValueError: if teams, roles, events and actions are inconsistent.
     """
     super().__init__(spec)
-    self._teams, self._event_names = tuple(teams), tuple(event_names)
-    self._roles = tuple(roles)
-    check_game(GameSpec(spec, self._teams, self._event_names, self._roles))
-
-  @property
-  def teams(self) -> tuple[int, ...]:
-    """The team of each player."""
-    return self._teams
-
-  @property
-  def roles(self) -> tuple[int, ...]:
-    """The role of each player; empty if there is one."""
-    return self._roles
-
-  @property
-  def event_names(self) -> tuple[str, ...]:
-    """Names of the events that a vector reward counts, or ('reward',)."""
-    return self._event_names
+    self.teams, self.event_names = tuple(teams), tuple(event_names)
+    self.roles = tuple(roles)
+    check_game(GameSpec(spec, self.teams, self.event_names, self.roles))
 
 
 def check_game(spec: GameSpec) -> None:

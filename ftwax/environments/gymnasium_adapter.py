@@ -31,7 +31,17 @@ with extras.required('gymnasium', 'gym'):
   from gymnasium import vector as gymnasium_vector
 
 
-class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
+class _Converted(specified.Specified, dm_env.Environment):
+  """Specs and converters of the spaces of an environment."""
+
+  def __init__(self, env: Any, observation_space: Any, action_space: Any):
+    super().__init__(_make_spec(env, observation_space, action_space))
+    self._encode = gymnasium_spaces.make_encoder(observation_space)
+    self._decode = gymnasium_spaces.make_decoder(action_space)
+    self.spaces = gymnasium_spaces.to_text(observation_space, action_space)
+
+
+class GymnasiumEnvironment(_Converted):
   """A Gymnasium environment as a dm_env environment.
 
   Observations are copies with the dtypes of the spec (64 bits become 32).
@@ -59,12 +69,7 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
     self._seed = seed
     self._options = options
     self._num_resets = 0
-    super().__init__(_make_spec(env, env.observation_space, env.action_space))
-    self._encode = gymnasium_spaces.make_encoder(env.observation_space)
-    self._decode = gymnasium_spaces.make_decoder(env.action_space)
-    self.spaces = gymnasium_spaces.to_text(
-      env.observation_space, env.action_space
-    )
+    super().__init__(env, env.observation_space, env.action_space)
     self._must_reset = True
 
   @property
@@ -146,7 +151,7 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
     self._env.close()
 
 
-class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
+class GymnasiumVectorEnvironment(_Converted):
   """A Gymnasium vector environment as a `vector.VectorEnvironment`.
 
   Given the same seeds and actions, row `i` is the stream of timesteps of
@@ -168,18 +173,9 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
     self._vector_env = vector_env
     self._seed = seed
     super().__init__(
-      _make_spec(
-        vector_env,
-        vector_env.single_observation_space,
-        vector_env.single_action_space,
-      )
-    )
-    self._encode = gymnasium_spaces.make_encoder(
-      vector_env.single_observation_space
-    )
-    self._decode = gymnasium_spaces.make_decoder(vector_env.single_action_space)
-    self.spaces = gymnasium_spaces.to_text(
-      vector_env.single_observation_space, vector_env.single_action_space
+      vector_env,
+      vector_env.single_observation_space,
+      vector_env.single_action_space,
     )
     self._one_by_one = _make_one_by_one(vector_env, seed)
     if self._one_by_one is None:

@@ -26,7 +26,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, padding, specified
+from ftwax.environments import functional, jax_adapters, padding, specified
 
 
 class JaxMARLState(NamedTuple):
@@ -74,7 +74,9 @@ def from_jaxmarl(
   like = jax.eval_shape(environment.reset, jax.random.PRNGKey(0))
   seen_like = jax.eval_shape(functools.partial(_see, environment), *like)
   views = [functional.array_specs(seen_like[agent]) for agent in agents]
-  actions = [_action_spec(environment.action_space(agent)) for agent in agents]
+  spaces = [environment.action_space(agent) for agent in agents]
+  sizes = [jax_adapters.discrete('action_space', one, 'n') for one in spaces]
+  actions = [specs.DiscreteArray(int(n), np.int32, 'action') for n in sizes]
   roles = padding.find_roles(agents, views, actions)
   padded = padding.make_padding(views, actions, roles or (0,) * len(agents))
 
@@ -101,11 +103,10 @@ def from_jaxmarl(
     state: JaxMARLState, action: types.Array
   ) -> tuple[JaxMARLState, dm_env.TimeStep]:
     step_key, key = jax.random.split(state.key)
-    own = {agent: action[player] for player, agent in enumerate(agents)}
     *after, rewards, dones, info = environment.step_env(
-      step_key, state.state, own
+      step_key, state.state, dict(zip(agents, action, strict=True))
     )
-    observations, new_state = functional.cast_like(tuple(after), like)
+    observations, new = functional.cast_like(tuple(after), like)
     reward = stack(rewards)
     if shaping:
       reward = reward + shaping * stack(info['shaped_reward'])
@@ -113,10 +114,9 @@ def from_jaxmarl(
     step_type, discount = _ends(
       state.is_out, is_done, dones['__all__'], has_time_limit
     )
-    seen = see(observations, new_state)
+    seen = see(observations, new)
     timestep = dm_env.TimeStep(step_type, reward, discount, seen)
-    returns = state.returns + reward
-    return JaxMARLState(new_state, returns, is_done, key), timestep
+    return JaxMARLState(new, state.returns + reward, is_done, key), timestep
 
   return functional.FunctionalGame(
     spec=specified.make_spec(
@@ -171,12 +171,3 @@ def _see(
     }
     for agent, own in seen.items()
   }
-
-
-def _action_spec(space: Any) -> specs.DiscreteArray:
-  if not hasattr(space, 'n'):
-    raise ValueError(
-      f'action_space ({space!r}) of a JaxMARL environment must be Discrete;'
-      ' choose discrete actions when you make it.'
-    )
-  return specs.DiscreteArray(int(space.n), np.int32, 'action')

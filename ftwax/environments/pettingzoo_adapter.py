@@ -162,7 +162,7 @@ class PettingZooGame(games.SpecifiedGame):
       ValueError: if `outcome_fn` returns anything but wins, draws and losses.
     """
     outcome = np.asarray(self._outcome_fn(self._env, self._returns.copy()))
-    games.check_outcomes(outcome[None], len(set(self._teams)))
+    games.check_outcomes(outcome[None], len(set(self.teams)))
     return outcome.astype(np.float32)
 
   def render(self) -> Any:
@@ -293,7 +293,7 @@ class PettingZooGame(games.SpecifiedGame):
     self, env: Any, returns: npt.NDArray[np.float64]
   ) -> npt.NDArray[Any]:
     del env
-    teams = np.array(self._teams)
+    teams = np.array(self.teams)
     return games.outcome_of_scores(
       [returns[teams == team].mean() for team in range(teams.max() + 1)]
     )

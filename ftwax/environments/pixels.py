@@ -1,6 +1,5 @@
 """Renders board environments as images, in JAX."""
 
-import dm_env
 import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
@@ -44,28 +43,14 @@ def make(
   ]
   padding = [(margin // 2, margin - margin // 2) for margin in margins]
 
-  def render(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    frame = (255 * timestep.observation).astype(jnp.uint8)
+  def render(board: types.Array) -> types.Array:
+    frame = (255 * board).astype(jnp.uint8)
     for axis, length in enumerate(block):
       frame = jnp.repeat(frame, length, axis)
     frame = jnp.pad(frame, padding)[..., None]
-    return timestep._replace(
-      observation=jnp.broadcast_to(frame, (size, size, _NUM_CHANNELS))
-    )
-
-  def reset(key: types.Key) -> tuple[functional.State, dm_env.TimeStep]:
-    state, timestep = environment.reset(key)
-    return state, render(timestep)
-
-  def step(
-    state: functional.State, action: types.ArrayTree
-  ) -> tuple[functional.State, dm_env.TimeStep]:
-    state, timestep = environment.step(state, action)
-    return state, render(timestep)
+    return jnp.broadcast_to(frame, (size, size, _NUM_CHANNELS))
 
   frames = specs.BoundedArray(
     (size, size, _NUM_CHANNELS), np.uint8, 0, 255, 'frame'
   )
-  return functional.FunctionalEnvironment(
-    environment.spec._replace(observations=frames), reset, step
-  )
+  return functional.see(environment, render, frames)

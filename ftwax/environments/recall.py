@@ -74,59 +74,37 @@ def make(
     ValueError: if `num_pairs`, `num_values` or `key_size` is below 2, or
       `min_pairs` is not from 1 to `num_pairs`.
   """
-  options = _Options(
-    num_pairs=num_pairs,
-    num_values=num_values,
-    min_pairs=num_pairs if min_pairs is None else min_pairs,
-    key_size=key_size,
-  )
-  _check(options)
+  specified.check_at_least(2, num_pairs=num_pairs, num_values=num_values)
+  if key_size is not None:
+    specified.check_at_least(2, key_size=key_size)
+  least = num_pairs if min_pairs is None else min_pairs
+  if not 1 <= least <= num_pairs:
+    raise ValueError(
+      f'min_pairs ({least}) must be from 1 to num_pairs ({num_pairs}); choose'
+      ' 2, or None for the same number in every episode.'
+    )
+  size = (key_size or num_pairs) + num_values + 1
   return functional.FunctionalEnvironment(
-    _make_spec(num_pairs if key_size is None else key_size, num_values),
-    functools.partial(_reset, options),
+    specified.make_spec(
+      specs.Array((size,), np.float32, 'observation'), num_values
+    ),
+    functools.partial(_reset, num_pairs, num_values, least, key_size),
     functools.partial(_step, num_values),
   )
 
 
-class _Options(NamedTuple):
-  """Options of `make`, with defaults filled in."""
-
-  num_pairs: int
-  num_values: int
-  min_pairs: int
-  key_size: int | None
-
-
-def _check(options: _Options) -> None:
-  specified.check_at_least(
-    2, num_pairs=options.num_pairs, num_values=options.num_values
-  )
-  if options.key_size is not None:
-    specified.check_at_least(2, key_size=options.key_size)
-  if not 1 <= options.min_pairs <= options.num_pairs:
-    raise ValueError(
-      f'min_pairs ({options.min_pairs}) must be from 1 to num_pairs'
-      f' ({options.num_pairs}); choose 2, or None for the same number in every'
-      ' episode.'
-    )
-
-
-def _make_spec(key_size: int, num_values: int) -> types.EnvironmentSpec:
-  size = key_size + num_values + 1
-  return specified.make_spec(
-    specs.Array((size,), np.float32, 'observation'), num_values
-  )
-
-
 def _reset(
-  options: _Options, key: types.Key
+  num_pairs: int,
+  num_values: int,
+  min_pairs: int,
+  key_size: int | None,
+  key: types.Key,
 ) -> tuple[RecallState, dm_env.TimeStep]:
   shown_key, asked_key, value_key, number_key, code_key = jax.random.split(
     key, 5
   )
-  num_pairs = options.num_pairs
   num_shown = jax.random.randint(
-    number_key, (), options.min_pairs, num_pairs + 1, jnp.int32
+    number_key, (), min_pairs, num_pairs + 1, jnp.int32
   )
   shown = jax.random.permutation(shown_key, num_pairs).astype(jnp.int32)
   # Adding one to the keys that are not shown sorts them last.
@@ -135,21 +113,23 @@ def _reset(
   state = RecallState(
     shown=shown,
     asked=shown[jnp.argsort(order)],
-    codes=_draw_codes(options, code_key),
+    codes=_draw_codes(num_pairs, key_size, code_key),
     values=jax.random.randint(
-      value_key, (num_pairs,), 0, options.num_values, jnp.int32
+      value_key, (num_pairs,), 0, num_values, jnp.int32
     ),
     num_shown=num_shown,
     step=jnp.zeros((), jnp.int32),
   )
-  return state, functional.restart(_observe(options.num_values, state))
+  return state, functional.restart(_observe(num_values, state))
 
 
-def _draw_codes(options: _Options, key: types.Key) -> types.Array:
+def _draw_codes(
+  num_pairs: int, key_size: int | None, key: types.Key
+) -> types.Array:
   """Returns the vectors that represent keys, [num_pairs, key_size]."""
-  if options.key_size is None:
-    return jnp.eye(options.num_pairs)
-  codes = jax.random.normal(key, (options.num_pairs, options.key_size))
+  if key_size is None:
+    return jnp.eye(num_pairs)
+  codes = jax.random.normal(key, (num_pairs, key_size))
   norms: types.Array = jnp.linalg.norm(codes, axis=-1, keepdims=True)
   return codes / norms
 

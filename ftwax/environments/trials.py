@@ -48,11 +48,7 @@ class TrialEnvironment(specified.Specified, dm_env.Environment):
       ValueError: if `num_episodes` is below 1 or the observation already has
         the entry `EPISODE_START`.
     """
-    if num_episodes < 1:
-      raise ValueError(
-        f'num_episodes ({num_episodes}) of a trial must be at least 1; choose'
-        ' the number of episodes on the same task.'
-      )
+    specified.check_at_least(1, num_episodes=num_episodes)
     spec = types.make_environment_spec(environment)
     entries = _entries(spec.observations)
     if EPISODE_START in entries:

@@ -11,7 +11,7 @@ from typing import Any
 import ftwax
 from ftwax.agents import named
 from ftwax.cli import flags, launch
-from ftwax.environments import adapting
+from ftwax.environments import adapting, jax_adapters
 from ftwax.networks import cores
 
 
@@ -46,7 +46,7 @@ def _find(source: str) -> adapting.Environment:
   if '.py:' in source:
     return launch.find_name(source)
   module, colon, name = source.partition(':')
-  if not colon:
+  if not colon or module in jax_adapters.LIBRARIES:
     return source
   # A package may also register its environments with Gymnasium.
   return getattr(importlib.import_module(module), name, name)

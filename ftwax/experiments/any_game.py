@@ -28,9 +28,8 @@ from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import (
   game_vectors,
-  gymnax_adapter,
+  jax_adapters,
   jaxmarl_adapter,
-  minigrid_adapters,
 )
 from ftwax.networks import cores, torsos
 from ftwax.population import players, population_config, selection
@@ -130,26 +129,18 @@ def make_game(
   """Returns a game of a library."""
   if library == 'mpe2':
     return _make_mpe2(name, seed)
-  if library not in ('jaxmarl', 'navix', 'xminigrid', 'craftax'):
+  if library not in ('jaxmarl', *jax_adapters.LIBRARIES):
     raise ValueError(
       f'game ({library}:{name}) must name a library and one of its games;'
       ' choose e.g. mpe2:simple_tag.'
     )
+  if library != 'jaxmarl':
+    return jax_adapters.make(f'{library}:{name}')
   with extras.required(
     library,
     remedy=f'pip install {library} (Python 3.11 or newer)',
   ):
     package = importlib.import_module(library)
-  if library == 'navix':
-    view = importlib.import_module('navix.observations').symbolic_first_person
-    return minigrid_adapters.from_navix(package.make(name, observation_fn=view))
-  if library == 'xminigrid':
-    return minigrid_adapters.from_xminigrid(*package.make(name))
-  if library == 'craftax':
-    module = importlib.import_module('craftax.craftax_env')
-    return gymnax_adapter.from_gymnax(
-      module.make_craftax_env_from_name(name, auto_reset=False)
-    )
   if name == 'overcooked':
     return jaxmarl_adapter.from_jaxmarl(
       package.make(name), shaping=float(not is_evaluation), has_time_limit=True

@@ -1,10 +1,13 @@
 """PPO on continuous control: a pendulum, or robots simulated by MuJoCo.
 
 Run `uv run experiments/continuous_control.py` for Pendulum-v1, or
-`uv run --with mujoco experiments/continuous_control.py --task=Hopper-v5`.
+`uv run --with mujoco experiments/continuous_control.py --task=Hopper-v5`, or
+with `--with playground` a task of Brax or MuJoCo Playground in JAX, such as
+`--task=brax:inverted_double_pendulum` or `--task=playground:CartpoleBalance`.
 """
 
 import dataclasses
+from typing import Any
 
 import ftwax
 from ftwax.agents import ppo
@@ -17,7 +20,11 @@ class Options(launch.Options):
   """Flags of this experiment."""
 
   num_environments: int = 16
-  task: str = flags.flag('Pendulum-v1', 'Name of the environment in Gymnasium.')
+  task: str = flags.flag('Pendulum-v1', 'Name of the environment.')
+
+  def defaults(self) -> dict[str, Any]:
+    """Returns more environments for those in JAX."""
+    return {'num_environments': 64} if ':' in self.task else {}
 
 
 # Discounts that are known to suit a task.
@@ -34,7 +41,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     normalize_observations=True,
     normalize_returns=True,
     sequence_length=32,
-    batch_size=32,
+    batch_size=max(32, options.num_environments),
     num_epochs=10,
     num_minibatches=16,
   ).replace(

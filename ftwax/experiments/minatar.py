@@ -8,12 +8,10 @@ Run `uv run --with gymnax experiments/minatar.py --game=breakout`.
 """
 
 import dataclasses
-import functools
 
 import ftwax
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
-from ftwax.environments import gymnax_adapter
 from ftwax.networks import torsos
 
 _GAMES = {
@@ -52,7 +50,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name=f'minatar_{options.game}',
     agent=config,
-    environment=functools.partial(gymnax_adapter.make, _GAMES[options.game]),
+    environment=f'gymnax:{_GAMES[options.game]}',
     **options.fields(),
   )
 

@@ -7,13 +7,11 @@ the agent, run `uv run --with gymnax experiments/ppo_cartpole.py
 """
 
 import dataclasses
-import functools
 
 import ftwax
 from ftwax.agents import ppo
 from ftwax.agents.actor_critic import optimization
 from ftwax.cli import launch
-from ftwax.environments import gymnax_adapter
 from ftwax.networks import torsos
 
 
@@ -52,11 +50,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name=f'ppo_{_NAME}',
     agent=config,
-    environment=(
-      functools.partial(gymnax_adapter.make, _NAME)
-      if options.runtime == 'device'
-      else _NAME
-    ),
+    environment=f'gymnax:{_NAME}' if options.runtime == 'device' else _NAME,
     **options.fields(),
   )
 

@@ -11,6 +11,7 @@ The core can be any Haiku module that implements `recurrence.RecurrentCore`.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -83,8 +84,9 @@ def make_recurrent_network(
     make_torso: makes the function from an observation, leaves [B, ...], to
       features [B, num_features]; by default `embeddings.ObservationEmbedding`.
     head_options: options of the policy and value heads.
-    separate_value: whether the value has its own torso and core. The network's
-      features and auxiliary outputs are then those of the policy.
+    separate_value: whether the value has its own torso and core, which alone
+      see the entry `types.PRIVILEGED`. The network's features and auxiliary
+      outputs are then those of the policy.
     reward_transform: transforms the previous reward; None for no transform.
     auxiliary_heads: heads of auxiliary tasks.
     example_hyperparameters: hyperparameters for the core while parameters are
@@ -110,8 +112,10 @@ def make_recurrent_network(
   def make_default_torso() -> Callable[[Any], types.Array]:
     return embeddings.ObservationEmbedding(environment_spec.observations)
 
-  def make_path() -> _Path:
+  def make_path(hides: bool = True) -> _Path:
     torso = (make_torso or make_default_torso)()
+    if hides and _has(environment_spec.observations, types.PRIVILEGED):
+      torso = functools.partial(_see_public, torso)
     embed = embeddings.InputEmbedding(
       torso, environment_spec.actions, reward_transform=reward_transform
     )
@@ -121,12 +125,12 @@ def make_recurrent_network(
     options = head_options or heads.Heads()
     actor_critic = _ActorCritic(
       policy_path=make_path(),
-      value_path=make_path() if separate_value else None,
+      value_path=make_path(hides=False) if separate_value else None,
       policy_head=heads.PolicyHead(
         environment_spec.actions, options.policy_hidden_sizes, options.noise
       ),
       value_head=heads.ValueHead(options.value_hidden_sizes, options.noise),
-      has_action_mask=_has_action_mask(environment_spec.observations),
+      has_action_mask=_has(environment_spec.observations, types.ACTION_MASK),
     )
     feature_heads = {
       name: make_head() for name, make_head in make_feature_heads.items()
@@ -376,13 +380,19 @@ class _NoHyperparameters:
     )
 
 
-def _has_action_mask(observation: Any) -> bool:
-  return isinstance(observation, Mapping) and types.ACTION_MASK in observation
+def _has(observation: Any, entry: str) -> bool:
+  return isinstance(observation, Mapping) and entry in observation
+
+
+def _see_public(torso: Callable[[Any], types.Array], observation: Any) -> Any:
+  """Applies a torso to an observation with zeros at `types.PRIVILEGED`."""
+  hidden = jax.tree.map(jnp.zeros_like, observation[types.PRIVILEGED])
+  return torso({**observation, types.PRIVILEGED: hidden})
 
 
 def _check_action_mask(environment_spec: types.EnvironmentSpec) -> None:
   """Raises a ValueError if there is an action mask of wrong shape."""
-  if not _has_action_mask(environment_spec.observations):
+  if not _has(environment_spec.observations, types.ACTION_MASK):
     return
   mask_spec = environment_spec.observations[types.ACTION_MASK]
   shapes = jax.tree.map(lambda leaf: leaf.shape, mask_spec)

@@ -85,7 +85,7 @@ def test_the_list_has_a_line_for_each_thing(capsys):
   text = capsys.readouterr().out
   for name in (
     'catch', 'capture_the_flag', 'impala', 'gymnasium_adapter', 'pgx_adapter',
-    'jaxmarl_adapter', 'minigrid_adapters',
+    'jaxmarl_adapter', 'jax_adapters',
   ):  # fmt: skip
     assert f'\n  {name} ' in text
   # An experiment, a task and an environment.

@@ -245,13 +245,25 @@ def test_action_must_be_in_range(action):
 @pytest.mark.parametrize(
   ('option', 'value', 'message'),
   [
-    ('size', 0, r'size \(0\) must be at least 1; the default is 84'),
-    ('action_repeat', 0, r'action_repeat \(0\) must be at least 1'),
-    ('frame_stack', 0, r'frame_stack \(0\) must be at least 1'),
-    ('max_episode_frames', 0, r'max_episode_frames \(0\) must be at least 1'),
-    ('noop_max', -1, r'noop_max \(-1\) must be at least 0'),
-    ('sticky_actions', 1.0, r'sticky_actions \(1\.0\) must lie in \[0, 1\)'),
-    ('sticky_actions', -0.1, r'sticky_actions \(-0\.1\) must lie in \[0, 1\)'),
+    ('size', 0, r'size \(0\) of AtariConfig must be at least 1; choose 84'),
+    ('action_repeat', 0, r'action_repeat \(0\) of .* must be at least 1'),
+    ('frame_stack', 0, r'frame_stack \(0\) of .* must be at least 1'),
+    (
+      'max_episode_frames',
+      0,
+      r'max_episode_frames \(0\) of .* must be at least 1',
+    ),
+    ('noop_max', -1, r'noop_max \(-1\) of .* must be at least 0'),
+    (
+      'sticky_actions',
+      1.0,
+      r'sticky_actions \(1\.0\) of .* at least 0 and below 1',
+    ),
+    (
+      'sticky_actions',
+      -0.1,
+      r'sticky_actions \(-0\.1\) of .* at least 0 and b',
+    ),
   ],
 )
 def test_options_are_checked(option, value, message):

@@ -164,13 +164,19 @@ def test_floods_count_steps():
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'team_size': 5}, r'team_size \(5\) of capture the flag must be from 1 t'),
+    (
+      {'team_size': 5},
+      r'team_size \(5\) of .* must be at least 1 and at most 4; ch',
+    ),
     ({'team_size': 0}, r'team_size \(0\)'),
     ({'height': 10}, r'height \(10\) .* must be odd and at least 7; .* 11'),
     ({'width': 9}, r'width \(9\) .* must be odd and at least 11'),
     ({'min_width': 15}, r'min_width \(15\) .* odd and from 11 to 13; .* 13'),
     ({'min_height': 8}, r'min_height \(8\) .* must be odd and from 7 to 11'),
-    ({'wall_density': 1.5}, r'wall_density \(1.5\) .* must be from 0 to 1'),
+    (
+      {'wall_density': 1.5},
+      r'wall_density \(1.5\) .* at least 0 and at most 1',
+    ),
     ({'num_steps': 0}, r'num_steps \(0\) .* must be at least 1'),
     ({'tag_cooldown': -1}, r'tag_cooldown \(-1\) .* must be at least 0'),
     ({'view_size': 4}, r'view_size \(4\) .* must be odd'),

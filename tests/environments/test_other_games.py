@@ -11,8 +11,8 @@ from ftwax import types
 from ftwax.environments import (
   compiled_games,
   functional,
+  jax_adapters,
   jaxmarl_adapter,
-  minigrid_adapters,
 )
 
 
@@ -100,7 +100,7 @@ def test_continuous_actions_of_jaxmarl_are_refused():
     def action_space(self, agent):
       return python_types.SimpleNamespace(shape=(2,))
 
-  with pytest.raises(ValueError, match='must be Discrete; choose discrete act'):
+  with pytest.raises(ValueError, match='must be discrete; choose discrete act'):
     jaxmarl_adapter.from_jaxmarl(Continuous())
 
 
@@ -159,8 +159,8 @@ class FakeGrid:
 @pytest.mark.parametrize(
   'made',
   [
-    minigrid_adapters.from_navix(FakeGrid()),
-    minigrid_adapters.from_xminigrid(FakeGrid(), 3),
+    jax_adapters.from_navix(FakeGrid()),
+    jax_adapters.from_xminigrid(FakeGrid(), 3),
   ],
   ids=['navix', 'xminigrid'],
 )
@@ -186,4 +186,4 @@ def test_grid_worlds_must_be_symbolic():
       return step
 
   with pytest.raises(ValueError, match='observation .* must be symbolic'):
-    minigrid_adapters.from_navix(Pixels())
+    jax_adapters.from_navix(Pixels())

@@ -69,7 +69,9 @@ def test_specs_are_kept():
 
 
 def test_bad_trials_are_refused():
-  with pytest.raises(ValueError, match=r'num_episodes \(0\) of a trial must'):
+  with pytest.raises(
+    ValueError, match=r'num_episodes \(0\) must be at least 1'
+  ):
     _make(num_episodes=0)
   with pytest.raises(ValueError, match="must not have the entry 'episode_star"):
     trials.TrialEnvironment(_make(), 2)

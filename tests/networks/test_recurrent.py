@@ -172,6 +172,39 @@ def test_parts_are_put_together_as_told(key):
   assert state == ()
 
 
+@pytest.mark.parametrize('separate', [True, False])
+def test_a_separate_value_alone_sees_what_is_privileged(key, separate):
+  seen = specs.Array((2,), np.float32)
+  spec = _environment_spec()._replace(
+    observations={'state': seen, types.PRIVILEGED: seen}
+  )
+  network = recurrent.make_recurrent_network(
+    spec, make_core=MAKE_CORE['gru'], separate_value=separate
+  )
+  params = network.init(key)
+  inputs, state = _random_inputs(spec), network.initial_state(B)
+
+  def outputs(entry):
+    observation = {**inputs.observation}
+    if entry:
+      observation[entry] = observation[entry] + 1.0
+    output, _ = network.unroll(
+      params,
+      None,
+      None,
+      inputs._replace(observation=observation),
+      _start(),
+      state,
+    )
+    return np.asarray(output.logits), np.asarray(output.value)
+
+  logits, value = outputs(None)
+  new_logits, new_value = outputs(types.PRIVILEGED)
+  np.testing.assert_array_equal(new_logits, logits)
+  assert np.array_equal(new_value, value) != separate
+  assert not np.array_equal(outputs('state')[0], logits)
+
+
 def test_hidden_sizes_and_reward_transform(key):
   spec = _environment_spec()
   network = recurrent.make_recurrent_network(

@@ -1,19 +1,17 @@
 """Sizes and options of capture the flag."""
 
 import dataclasses
-from collections.abc import Sequence
+import math
+
+from ftwax import parts
 
 # Minimum size for two bases with a free column between them.
 _MIN_HEIGHT = 7
 _MIN_WIDTH = 11
-_MAX_TEAM_SIZE = 4
-
-OBSERVATIONS = ('features', 'rgb')
-ACTIONS = ('composite', 'flat')
 
 
 @dataclasses.dataclass(frozen=True)
-class CaptureTheFlagConfig:
+class CaptureTheFlagConfig(parts.Part):
   """Sizes and options of capture the flag.
 
   Periods and lengths are in steps; a step is one action of every player.
@@ -49,25 +47,25 @@ class CaptureTheFlagConfig:
     ValueError: if a value is out of its range.
   """
 
-  team_size: int = 2
+  team_size: int = parts.option(2, low=1, high=4)
   height: int = 11
   width: int = 13
   min_height: int | None = None
   min_width: int | None = None
-  wall_density: float = 0.6
-  num_steps: int = 300
-  tag_range: int = 4
-  tag_cooldown: int = 3
-  respawn_period: int = 10
-  flag_return_period: int = 40
-  observation: str = 'features'
+  wall_density: float = parts.option(0.6, low=0, high=1)
+  num_steps: int = parts.option(300, low=1)
+  tag_range: int = parts.option(4, low=1)
+  tag_cooldown: int = parts.option(3, low=0)
+  respawn_period: int = parts.option(10, low=1)
+  flag_return_period: int = parts.option(40, low=1)
+  observation: str = parts.option('features', choices=('features', 'rgb'))
   view_size: int = 7
   view_behind: int = 2
   compass: bool = True
   cue_steps: int = 0
   max_cue_steps: int | None = None
-  tile_size: int = 6
-  action: str = 'composite'
+  tile_size: int = parts.option(6, low=1)
+  action: str = parts.option('composite', choices=('composite', 'flat'))
 
   @property
   def num_players(self) -> int:
@@ -80,57 +78,29 @@ class CaptureTheFlagConfig:
     return (0,) * self.team_size + (1,) * self.team_size
 
   def __post_init__(self) -> None:
-    self._check_range('team_size', 1, _MAX_TEAM_SIZE)
-    self._check_odd('height', _MIN_HEIGHT)
-    self._check_odd('width', _MIN_WIDTH)
-    if self.min_height is not None:
-      self._check_odd('min_height', _MIN_HEIGHT, self.height)
-    if self.min_width is not None:
-      self._check_odd('min_width', _MIN_WIDTH, self.width)
-    self._check_range('wall_density', 0, 1)
-    for name in (
-      'num_steps',
-      'tag_range',
-      'respawn_period',
-      'flag_return_period',
-      'tile_size',
-    ):
-      self._check_range(name, 1)
-    self._check_range('tag_cooldown', 0)
-    self._check_range('cue_steps', 0, self.num_steps)
-    if self.max_cue_steps is not None:
-      self._check_range('max_cue_steps', self.cue_steps, self.num_steps)
-    self._check_odd('view_size', 3)
-    self._check_range('view_behind', 0, self.view_size - 1)
-    self._check_choice('observation', OBSERVATIONS)
-    self._check_choice('action', ACTIONS)
+    """Checks values and those that depend on others."""
+    super().__post_init__()
+    self._check('height', _MIN_HEIGHT, is_odd=True)
+    self._check('width', _MIN_WIDTH, is_odd=True)
+    self._check('min_height', _MIN_HEIGHT, self.height, is_odd=True)
+    self._check('min_width', _MIN_WIDTH, self.width, is_odd=True)
+    self._check('view_size', 3, is_odd=True)
+    self._check('view_behind', 0, self.view_size - 1)
+    self._check('cue_steps', 0, self.num_steps)
+    self._check('max_cue_steps', self.cue_steps, self.num_steps)
 
-  def _check_range(
-    self, name: str, low: float, high: float | None = None
+  def _check(
+    self, name: str, low: int, high: float = math.inf, is_odd: bool = False
   ) -> None:
     value = getattr(self, name)
-    if value < low or (high is not None and value > high):
-      demand = f'at least {low}' if high is None else f'from {low} to {high}'
-      raise ValueError(
-        f'{name} ({value}) of capture the flag must be {demand}; choose'
-        f' e.g. {low}.'
+    is_fit = value is None or (low <= value <= high and value % 2 >= is_odd)
+    if not is_fit:
+      odd = 'odd and ' if is_odd else ''
+      limits = (
+        f'at least {low}' if high == math.inf else f'from {low} to {high}'
       )
-
-  def _check_odd(self, name: str, low: int, high: int | None = None) -> None:
-    value = getattr(self, name)
-    if value % 2 and low <= value and (high is None or value <= high):
-      return
-    demand = f'at least {low}' if high is None else f'from {low} to {high}'
-    nearest = max(low, value + 1 - value % 2)
-    raise ValueError(
-      f'{name} ({value}) of capture the flag must be odd and {demand}; choose'
-      f' e.g. {nearest if high is None else min(nearest, high)}.'
-    )
-
-  def _check_choice(self, name: str, choices: Sequence[str]) -> None:
-    value = getattr(self, name)
-    if value not in choices:
+      nearest = max(low, value + 1 - value % 2) if is_odd else low
       raise ValueError(
-        f'{name} ({value!r}) of capture the flag must be one of {choices};'
-        f' choose e.g. {choices[0]!r}.'
+        f'{name} ({value}) of capture the flag must be {odd}{limits}; choose'
+        f' e.g. {min(nearest, high)}.'
       )
