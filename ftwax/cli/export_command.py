@@ -5,6 +5,7 @@ and outputs. It is compared with the agent on 1,000 steps of the run's
 environment. ONNX requires the extra `onnx`.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -41,22 +42,21 @@ def run(options: Options) -> int:
     experiment=experiment if options.experiment else None,
     step=options.checkpoint,
   )
-  name = f'member_{options.member}.{options.format}'
-  path = pathlib.Path(options.out or source / name)
+  path = pathlib.Path(
+    options.out or source / f'member_{options.member}.{options.format}'
+  )
   temporary = path.with_name(f'.{path.name}')
   try:
     step = portable.write(agent, temporary, options.format, options.rows)
     games = game_vectors.make_games(
       experiment.evaluation_factory, range(options.rows), 'export'
     )
-    try:
+    with contextlib.closing(games):
       difference = portable.check(agent, step, games, options.rows)
-    finally:
-      games.close()
-    inputs = portable.example(agent, options.rows)
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
+  inputs = portable.example(agent, options.rows)
   for title, arrays in {'inputs': inputs, 'outputs': step(inputs)}.items():
     print(f'{title}:')
     for key, value in sorted(arrays.items()):

@@ -92,11 +92,13 @@ def write(
   )
   for value, name in zip(model.graph.output, sorted(outputs), strict=True):
     # Two may be the same, as an action and its location.
-    node = onnx.helper.make_node('Identity', [value.name], [name])
-    model.graph.node.append(node)
+    model.graph.node.append(
+      onnx.helper.make_node('Identity', [value.name], [name])
+    )
     value.name = name
-  game = game_files.to_json(agent.game_spec)
-  onnx.helper.set_model_props(model, {'game': game})
+  onnx.helper.set_model_props(
+    model, {'game': game_files.to_json(agent.game_spec)}
+  )
   files.write_synced(path, model.SerializeToString())
   session = onnxruntime.InferenceSession(path)
   return lambda arrays: dict(
@@ -137,11 +139,12 @@ def check(
     outputs = step(_to_inputs(seen, carried))
     for name, value in _named('logits', jax.device_get(state.logits)).items():
       expected = value[:num_rows]
-      difference = np.abs(outputs[name] - expected)
-      difference = difference / np.maximum(1.0, np.abs(expected))
-      largest = np.maximum(largest, np.max(difference))  # Keeps NaN.
-    absent = seen.step_type[:, None] == types.ABSENT
-    carried = np.where(absent, carried, outputs['next_state'])
+      scale = np.maximum(1.0, np.abs(expected))
+      difference = np.max(np.abs(outputs[name] - expected) / scale)
+      largest = np.maximum(largest, difference)  # Keeps NaN.
+    carried = np.where(
+      seen.step_type[:, None] == types.ABSENT, carried, outputs['next_state']
+    )
     rows = games.step(jax.device_get(action))
   if not largest <= TOLERANCE:
     raise ValueError(
@@ -165,8 +168,7 @@ def example(
       spec.observations,
     ),
   )
-  state = _pack(agent.initial_state(num_rows))
-  return _to_inputs(rows, np.zeros(state.shape, np.float32))
+  return _to_inputs(rows, np.zeros_like(_pack(agent.initial_state(num_rows))))
 
 
 def make_step(agent: loaded_agent.LoadedAgent, num_rows: int) -> Step:
@@ -222,7 +224,6 @@ def _pack(state: types.ActorState) -> types.Array:
 def _unpack(packed: Any, initial: types.ActorState) -> types.ActorState:
   """Inverts `_pack`, given a state of the same shapes; integers stay exact."""
   row = jax.tree.map(lambda leaf: leaf[0], _real(initial))
-  carried = jax.vmap(flatten_util.ravel_pytree(row)[1])(packed)
   recurrent_state, action = jax.tree.map(
     lambda leaf, part: (
       jax.lax.complex(*part)
@@ -230,7 +231,7 @@ def _unpack(packed: Any, initial: types.ActorState) -> types.ActorState:
       else part.astype(leaf.dtype)
     ),
     (initial.recurrent_state, initial.action),
-    carried,
+    jax.vmap(flatten_util.ravel_pytree(row)[1])(packed),
   )
   return initial._replace(recurrent_state=recurrent_state, action=action)
 
