@@ -90,6 +90,7 @@ _ATTACKED = {
     ['report', '.', '--match', '0'],
   ],
   'exploit': [['exploit', '.', '--steps=1000']],
+  'export': [['export', '.', '--format=stablehlo', '--out=agent']],
   'train': [
     ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],
     ['train', 'catch', '--init_from=.', '--run_dir=new', '--runtime=device'],
@@ -201,6 +202,7 @@ def test_a_foreign_configuration_is_told(tmp_path, monkeypatch, text):
   for argv in (
     ['evaluate', '.'],
     ['film', '.'],
+    ['export', '.', '--format=stablehlo', '--out=agent'],
     ['train', 'catch', '--init_from=.', '--run_dir=new', '--runtime=device'],
   ):
     message = _refusal(argv)

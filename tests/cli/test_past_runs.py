@@ -87,9 +87,9 @@ def test_several_runs_are_compared_by_a_table_and_a_page(tmp_path, capsys):
   assert 'Returns in training' in page.read_text('utf-8')
 
 
-@pytest.mark.parametrize('command', ['report', 'evaluate'])
+@pytest.mark.parametrize('command', ['report', 'evaluate', 'export'])
 def test_what_is_no_run_is_told(tmp_path, command):
-  with pytest.raises(SystemExit, match=r'run \(.*nothing\) must be'):
+  with pytest.raises(SystemExit, match=r'(run|source) \(.*nothing.*\) must be'):
     commands.main([command, str(tmp_path / 'nothing')])
 
 
