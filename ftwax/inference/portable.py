@@ -71,8 +71,9 @@ def write(
     )
   if file_format == 'stablehlo':
     exported = export.export(jax.jit(step), platforms=['cpu', 'cuda'])(inputs)
-    files.write_synced(path, bytes(exported.serialize()))
-    call: Any = export.deserialize(bytearray(path.read_bytes())).call
+    content = exported.serialize()
+    files.write_synced(path, bytes(content))
+    call: Any = export.deserialize(content).call
     return lambda arrays: jax.device_get(call(arrays))
   for mark, part in _NOT_IN_ONNX.items():
     if mark in str(closed):
@@ -261,8 +262,9 @@ def _evaluate(program: Any, arguments: Sequence[Any]) -> list[Any]:
   """
   jaxpr = getattr(program, 'jaxpr', program)
   values = dict(zip(jaxpr.invars, arguments, strict=True))
-  constants = getattr(program, 'consts', ())
-  values.update(zip(jaxpr.constvars, constants, strict=True))
+  values.update(
+    zip(jaxpr.constvars, getattr(program, 'consts', ()), strict=True)
+  )
 
   def read(variable: Any) -> Any:
     if isinstance(variable, core.Literal):
