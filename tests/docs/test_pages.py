@@ -52,6 +52,7 @@ _NEEDS_PYTHON_310 = re.compile('^# .*\n\nNeeds Python 3.10', re.M)
 # What makes a page short. Tests have several CPU devices already.
 _SHORTER = (
   (r'max_num_actor_steps=[\d_]+', 'max_num_actor_steps=600'),
+  (r'make\(\), [\d_]+\)', 'make(), 600)'),  # The same by position.
   (r'eval_every=[\d_]+', 'eval_every=300'),
   (r'num_updates = \d+', 'num_updates = 2'),
   (r'num_steps=250', 'num_steps=5'),
