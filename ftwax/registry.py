@@ -47,7 +47,6 @@ _HOMES: Mapping[str, str] = {
   'catch': 'ftwax.environments.catch',
   'copying': 'ftwax.environments.copying',
   'ftw_catch': 'ftwax.experiments.ftw_catch',
-  'gymnax': 'ftwax.environments.jax_adapters',
   'memory_chain': 'ftwax.environments.memory_chain',
   'pgx': 'ftwax.environments.pgx_adapter',
   'recall': 'ftwax.environments.recall',

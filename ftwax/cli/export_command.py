@@ -25,7 +25,7 @@ class Options(past_runs.Options):
   )
   member: int = flags.flag(0, 'Number of the member.')
   out: str | None = flags.flag(
-    None, 'Path of the file; by default RUN/member_N.FORMAT.'
+    None, 'Path of the file; by default member_N.FORMAT, in this folder.'
   )
   rows: int = flags.flag(1, 'Environments that a call acts in.')
 
@@ -34,16 +34,15 @@ def run(options: Options) -> int:
   """Writes the file, and prints its arrays and the difference."""
   flags.check_positive(options, 'rows')
   devices.keep_compiled_functions()
-  source = loading.find(options.run)
   experiment = past_runs.rebuild(options.run, options.experiment)
   agent = loading.load(
-    source,
+    options.run,
     options.member,
     experiment=experiment if options.experiment else None,
     step=options.checkpoint,
   )
   path = pathlib.Path(
-    options.out or source / f'member_{options.member}.{options.format}'
+    options.out or f'member_{options.member}.{options.format}'
   )
   temporary = path.with_name(f'.{path.name}')
   try:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ftwax import extras, registry, types
+from ftwax import extras, types
 from ftwax.environments import functional, specified
 
 # Cells of grid worlds hold kinds, colors and states below this.
@@ -366,9 +366,3 @@ def make(name: str) -> functional.FunctionalEnvironment:
     else build(package, own)
   )
   return convert(*made) if isinstance(made, tuple) else convert(made)
-
-
-@registry.register('gymnax.game')
-def make_gymnax(name: str) -> functional.FunctionalEnvironment:
-  """Makes an environment of gymnax; runs name it by this."""
-  return make(f'gymnax:{name}')

@@ -61,7 +61,7 @@ def write(
   Raises:
     ValueError: if the agent samples, or ONNX lacks a part of it.
   """
-  step = make_step(agent, num_rows)
+  step = _make_step(agent, num_rows)
   inputs = example(agent, num_rows)
   closed, outputs = jax.make_jaxpr(step, return_shape=True)(inputs)
   if 'random_' in str(closed):
@@ -172,7 +172,7 @@ def example(
   return _to_inputs(rows, np.zeros_like(_pack(agent.initial_state(num_rows))))
 
 
-def make_step(agent: loaded_agent.LoadedAgent, num_rows: int) -> Step:
+def _make_step(agent: loaded_agent.LoadedAgent, num_rows: int) -> Step:
   """Returns the step that a file has, a function of JAX arrays."""
   initial = agent.initial_state(num_rows)
   observations = agent.game_spec.environment.observations

@@ -64,6 +64,7 @@ _FOREIGN = {
     {'__type__': 'any_game.game', 'library': 'game', 'name': 'Evil-v0'},
     {'__type__': 'any_game.game', 'library': 'mpe2', 'name': '../game'},
     {'__type__': 'gymnax.game', 'name': 'game:Evil-v0'},
+    'gymnax:game:Evil-v0',
   ],
   'agent': [
     {'__type__': 'game:Agent'},

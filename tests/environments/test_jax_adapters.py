@@ -121,7 +121,7 @@ def test_gymnax_s_environments_are_made_by_name(monkeypatch):
     jax_adapters.make('gymnax:Fake-v1')
   monkeypatch.setitem(sys.modules, 'gymnax', None)
   with pytest.raises(ImportError, match=r'gymnax must be .*pip install gymnax'):
-    jax_adapters.make_gymnax('Fake-v0')
+    jax_adapters.make('gymnax:Fake-v0')
 
 
 class Position(NamedTuple):

@@ -96,6 +96,13 @@ def _random_state(network, batch_size=B):
   )
 
 
+def _outputs(network, params, inputs, observation):
+  """Of an unroll from the initial state, with another observation."""
+  inputs = inputs._replace(observation=observation)
+  state = network.initial_state(B)
+  return network.unroll(params, None, None, inputs, _start(), state)[0]
+
+
 def _assert_close(actual, expected, atol=1e-5):
   jax.tree.map(
     functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=atol),
@@ -182,20 +189,13 @@ def test_a_separate_value_alone_sees_what_is_privileged(key, separate):
     spec, make_core=MAKE_CORE['gru'], separate_value=separate
   )
   params = network.init(key)
-  inputs, state = _random_inputs(spec), network.initial_state(B)
+  inputs = _random_inputs(spec)
 
   def outputs(entry):
     observation = {**inputs.observation}
     if entry:
       observation[entry] = observation[entry] + 1.0
-    output, _ = network.unroll(
-      params,
-      None,
-      None,
-      inputs._replace(observation=observation),
-      _start(),
-      state,
-    )
+    output = _outputs(network, params, inputs, observation)
     return np.asarray(output.logits), np.asarray(output.value)
 
   logits, value = outputs(None)
@@ -265,19 +265,11 @@ def test_mask_is_no_input_of_the_core(key):
     COMPOSITE, make_core=MAKE_CORE['lstm']
   )
   params = network.init(key)
-  inputs, state = _random_inputs(COMPOSITE), network.initial_state(B)
+  inputs = _random_inputs(COMPOSITE)
 
   def value(mask):
     observation = {**inputs.observation, types.ACTION_MASK: mask}
-    output, _ = network.unroll(
-      params,
-      None,
-      None,
-      inputs._replace(observation=observation),
-      _start(),
-      state,
-    )
-    return output.value
+    return _outputs(network, params, inputs, observation).value
 
   mask = inputs.observation[types.ACTION_MASK]
   inverted = jax.tree.map(np.logical_not, mask)
