@@ -48,25 +48,20 @@ def scan(
   return unpack(carried), unpack_output(stacked)
 
 
-def cond(
-  predicate: types.Array,
-  on_true: Callable[[], Any],
-  on_false: Callable[[], Any],
+def while_loop(
+  is_on: Callable[[Any], types.Array], step: Callable[[Any], Any], carry: Any
 ) -> Any:
-  """Does what `jax.lax.cond` does, packed where that is faster."""
+  """Does what `jax.lax.while_loop` does, packed where that is faster."""
   if not counts_launches():
-    return jax.lax.cond(predicate, on_true, on_false)
-  unpack: Any = None
-
-  def packed(branch: Callable[[], Any]) -> Any:
-    nonlocal unpack  # The same for both branches.
-    result, unpack = pack(branch())
-    return result
-
-  result = jax.lax.cond(
-    predicate, lambda: packed(on_true), lambda: packed(on_false)
+    return jax.lax.while_loop(is_on, step, carry)
+  packed, unpack = pack(carry)
+  return unpack(
+    jax.lax.while_loop(
+      lambda packed: is_on(unpack(packed)),
+      lambda packed: pack(step(unpack(packed)))[0],
+      packed,
+    )
   )
-  return unpack(result)
 
 
 def pack(tree: Any) -> tuple[dict[str, types.Array], Callable[[Any], Any]]:

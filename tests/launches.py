@@ -81,7 +81,7 @@ def count(jaxpr, times=1):
         )
       )
       launches += params['length'] * total
-    elif name == 'cond':
+    elif name in ('cond', 'while'):
       launches += max(counts, default=0) + len(equation.outvars)
     elif name.startswith(_KERNELS) and not name.startswith('reduce_precision'):
       launches += 1

@@ -67,13 +67,3 @@ def test_scans_are_those_of_jax(reverse):
 def test_a_scan_may_stack_nothing():
   end, nothing = scans.scan(lambda carry, _: (carry + 1, ()), 0, length=3)
   assert (end, nothing) == (3, ())
-
-
-@pytest.mark.parametrize('predicate', [True, False])
-def test_conditions_are_those_of_jax(predicate):
-  def with_(cond):
-    return jax.jit(
-      lambda p: cond(p, lambda: TREE, lambda: jax.tree.map(jnp.flip, TREE))
-    )(predicate)
-
-  _assert_same_bits(with_(scans.cond), with_(jax.lax.cond))

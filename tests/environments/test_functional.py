@@ -118,13 +118,31 @@ def test_a_vector_of_vectors_by_vmap_is_the_same(key):
     )
 
 
-def test_new_episodes_are_drawn_under_a_condition(key):
-  environment = functional.vectorize(make_counter(), 3)
-  state, _ = environment.reset(key)
-  jaxpr = jax.make_jaxpr(environment.step)(state, jnp.zeros(3, jnp.int32))
-  primitives = [equation.primitive.name for equation in jaxpr.eqns]
-  assert primitives.count('cond') == 1
-  assert not any('random' in name or 'threefry' in name for name in primitives)
+def test_a_step_starts_few_more_episodes_than_have_ended(key):
+  counter, started = make_counter(), []
+
+  def reset(key):
+    jax.debug.callback(lambda _: started.append(1), key)
+    return counter.reset(key)
+
+  environment = functional.vectorize(counter._replace(reset=reset), 40)
+  actions = jnp.ones((20, 40), jnp.int32)
+  timesteps = roll(environment, key, actions)
+  jax.effects_barrier()
+  is_over = timesteps.step_type[:-1] == LAST
+  assert set(is_over.any(axis=1)) == {False, True}
+  # Three places start episodes, each one of every third row at a time.
+  turns = np.max([is_over[:, place::3].sum(axis=1) for place in range(3)], 0)
+  assert len(started) == 40 + 3 * turns.sum()
+  alone = functional.vectorize(counter, 1)
+  keys = jax.random.split(key, 40)
+  for row in (0, 39):
+    mine = roll(alone, keys[row, None], actions[:, :1])
+    jax.tree.map(
+      lambda a, b, row=row: np.testing.assert_array_equal(a[:, row], b[:, 0]),
+      timesteps,
+      mine,
+    )
 
 
 def test_no_environments_are_refused():
