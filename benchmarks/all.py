@@ -1,8 +1,8 @@
 r"""Runs the commands behind the table of speeds, and writes it.
 
     uv run --with rlax --with flashbax --with gymnax --with sb3-contrib \
-      --with 'tensorflow-probability<0.16' benchmarks/all.py
-    uv run benchmarks/all.py --lines local family
+      benchmarks/all.py --lines local purejaxrl family replay
+    uv run --python 3.10 benchmarks/all.py --lines reverb
     uv run benchmarks/all.py --write
 
 A line is a benchmark. Lines run one at a time, and the tables of each are
@@ -47,6 +47,7 @@ LINES: Mapping[str, str] = {
   'purejaxrl': ('benchmarks/device.py --rounds=3 --purejaxrl=$PUREJAXRL'),
   'family': 'benchmarks/family.py',
   'replay': 'benchmarks/replay.py',
+  'reverb': 'benchmarks/replay.py --rival=reverb',
 }
 
 
@@ -94,8 +95,8 @@ ROWS = (
     'flashbax', 'sample by priority', 'replay',
     ('prioritized sample, 16 env, 8 steps',), _RANGE,
   ),
-  Row('Reverb', 'add', 'replay', ('prioritized add, flushed',), _RANGE),
-  Row('Reverb', 'sample', 'replay', ('prioritized sample',), _RANGE),
+  Row('Reverb', 'add', 'reverb', ('prioritized add, flushed',), _RANGE),
+  Row('Reverb', 'sample', 'reverb', ('prioritized sample',), _RANGE),
 )  # fmt: skip
 
 

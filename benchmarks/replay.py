@@ -1,5 +1,5 @@
 # /// script
-# requires-python = "==3.10.*"
+# requires-python = ">=3.10"
 # dependencies = ["ftwax", "flashbax==0.1.3"]
 #
 # [tool.uv]
@@ -8,13 +8,13 @@
 # [tool.uv.sources]
 # ftwax = { path = "..", editable = true }
 # ///
-"""Functional replay against flashbax 0.1.3 and Reverb 0.7.3.
+"""Functional replay against flashbax 0.1.3 or Reverb 0.7.3.
 
     uv run benchmarks/replay.py
+    uv run --python 3.10 benchmarks/replay.py --rival=reverb
 
-`uv run` builds a separate environment with flashbax. All three are measured
-alternately in one process, so a busy machine slows down all of them. The
-payload is 32x32x3 uint8 with reward, discount and step type; 50,000 steps are
+`uv run` builds a separate environment with flashbax. Both sides are measured
+alternately in one process, so a busy machine slows down both. The payload is 32x32x3 uint8 with reward, discount and step type; 50,000 steps are
 stored, and 256 are sampled at a time.
 """
 
@@ -25,12 +25,9 @@ from collections.abc import Callable
 from typing import Any
 
 import common
-import flashbax
 import jax
 import jax.numpy as jnp
 import numpy as np
-import reverb
-import tensorflow as tf
 
 from ftwax.replay import functional
 
@@ -152,6 +149,8 @@ class Flashbax:
   """The same replay with flashbax."""
 
   def __init__(self, num_environments, length, prioritized):
+    import flashbax
+
     sizes = {
       'add_batch_size': num_environments,
       'sample_batch_size': BATCH_SIZE // length,
@@ -198,6 +197,9 @@ class Reverb:
   """The same replay with Reverb, with its server in this process."""
 
   def __init__(self):
+    import reverb
+    import tensorflow as tf
+
     signature = {
       name: tf.TensorSpec((1, *leaf.shape), leaf.dtype)
       for name, leaf in STEP.items()
@@ -275,22 +277,8 @@ def compare_with_flashbax(num_environments, length, seconds):
   return rows, ours.memory_line()
 
 
-def main() -> None:
-  """Measures and prints."""
-  parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument(
-    '--seconds', type=float, default=2.0, help='of each of two, for each line'
-  )
-  seconds = parser.parse_args().seconds
-  print(common.machine_line())
-  rows = []
-  for num_environments in (1, 16):
-    for length in (1, 8):
-      new_rows, memory_line = compare_with_flashbax(
-        num_environments, length, seconds
-      )
-      rows += new_rows
-  common.print_table('flashbax 0.1.3', HEADER, rows)
+def compare_with_reverb(seconds):
+  """Prints the rows of single steps."""
   ours = Ours(1, 1, prioritized=True, draw='stratified')
   rival = Reverb()
   rows = [
@@ -299,6 +287,30 @@ def main() -> None:
   ]
   common.print_table('Reverb 0.7.3', HEADER, rows)
   rival.stop()
+
+
+def main() -> None:
+  """Measures and prints."""
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument(
+    '--seconds', type=float, default=2.0, help='of each of two, for each line'
+  )
+  parser.add_argument(
+    '--rival', choices=('flashbax', 'reverb'), default='flashbax'
+  )
+  arguments = parser.parse_args()
+  print(common.machine_line())
+  if arguments.rival == 'reverb':
+    compare_with_reverb(arguments.seconds)
+    return
+  rows = []
+  for num_environments in (1, 16):
+    for length in (1, 8):
+      new_rows, memory_line = compare_with_flashbax(
+        num_environments, length, arguments.seconds
+      )
+      rows += new_rows
+  common.print_table('flashbax 0.1.3', HEADER, rows)
   print(f'\n{memory_line}')
 
 

@@ -89,6 +89,19 @@ _SETTINGS: tuple[
     {'num_members': 1, 'num_eval_episodes': 64},
     {'sequence_length': 32, 'num_epochs': 2},
   ),
+  (
+    'craftax:Craftax-Symbolic',
+    {'eval_every': 0},
+    {
+      'core': 'gru',
+      'sequence_length': 64,
+      'num_epochs': 4,
+      'num_minibatches': 8,
+      'discount': 0.95,
+      'gae_lambda': 0.8,
+      'max_gradient_norm': 1.0,
+    },
+  ),
 )
 
 
