@@ -14,8 +14,9 @@
     uv run --python 3.10 benchmarks/replay.py --rival=reverb
 
 `uv run` builds a separate environment with flashbax. Both sides are measured
-alternately in one process, so a busy machine slows down both. The payload is 32x32x3 uint8 with reward, discount and step type; 50,000 steps are
-stored, and 256 are sampled at a time.
+alternately in one process, so a busy machine slows down both. The payload is
+32x32x3 uint8 with reward, discount and step type; 50,000 steps are stored, and
+256 are sampled at a time.
 """
 
 import argparse
