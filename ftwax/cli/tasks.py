@@ -13,12 +13,15 @@ _GAMES = (
   'navix:Navix-Empty-8x8-v0',
   'xminigrid:MiniGrid-Empty-8x8',
   'craftax:Craftax-Classic-Symbolic-v1',
+  'craftax:Craftax-Symbolic-v1',
 )
 
 _SIMULATED = (
   'brax:inverted_pendulum',
   'brax:inverted_double_pendulum',
   'playground:CartpoleBalance',
+  'playground:CartpoleSwingup',
+  'playground:PendulumSwingup',
 )
 
 # Words after `ftwax train`, by the name of the task in its library.

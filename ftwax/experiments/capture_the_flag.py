@@ -400,7 +400,7 @@ def finish(
   ]
   live_game.record_matches(
     playable.make('capture the flag', game, result.run_dir, made),
-    [(best, name) for name in (*others[:1], *game.scripts)],
+    [(best, other) for other in (*others[:1], 'tactician')],
     result.run_dir,
     made.seed,
   )

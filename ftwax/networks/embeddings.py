@@ -140,13 +140,15 @@ class InputEmbedding(hk.Module):
     """Embeds inputs, leaves [B, ...], as float32 [B, num_features].
 
     A discrete part of the previous action is one-hot encoded, `types.NO_ACTION`
-    as zeros; a continuous part is used directly.
+    as zeros. A continuous part is what the environment was told, in [-1, 1]
+    where it has bounds: nothing else keeps it from growing with each step.
     """
 
     def encode(part: Any, action: types.Array) -> types.Array:
       num_choices = distributions.num_choices(part)
       if num_choices is None:
-        return action
+        told = continuous.to_environment(part, action)
+        return continuous.from_environment(part, told)
       return jax.nn.one_hot(action, num_choices)
 
     actions = jax.tree.map(encode, self._parts, inputs.previous_action)

@@ -279,6 +279,19 @@ def test_brax_s_time_limits_are_told_from_ends(environment, key):
   np.testing.assert_array_equal(left[0] - left, [0, 1, 2])
 
 
+@pytest.mark.parametrize('done', [0.0, 1.0])
+def test_an_end_of_brax_by_numbers_that_diverge_is_finite(done, key):
+  class Diverging(FakeBrax):
+    def step(self, state, action):
+      state = super().step(state, action + jnp.nan)
+      return state._replace(done=jnp.float32(done))
+
+  seen = run(jax_adapters.from_brax(Diverging()), _act(0.0), key)
+  values = [seen.reward, *seen.observation.values()]
+  assert all(np.isfinite(value).all() for value in values) == (done > 0.0)
+  assert seen.discount[-1] == 1.0 - done
+
+
 def test_brax_s_episodes_are_as_long_as_in_its_training(key):
   vector = functional.vectorize(jax_adapters.from_brax(FakeBrax()), 2)
   state, _ = vector.reset(key)

@@ -253,6 +253,15 @@ def test_input_embedding_of_one_action():
   )
 
 
+def test_input_embedding_of_an_action_beyond_its_bounds():
+  spec = specs.BoundedArray((2,), np.float32, [0.0, -1.0], [8.0, np.inf])
+  previous = np.array([[0.5, -3.0], [1e30, 1e30]], np.float32)
+  embedding = _embed_input(spec, previous, [0.0, 0.0])
+  np.testing.assert_allclose(
+    embedding[:, 1:-1], [[0.5, -1.0], [1.0, 1e30]], rtol=1e-6
+  )
+
+
 @pytest.mark.parametrize('container', [tuple, lambda x: {'a': x[0], 'b': x[1]}])
 def test_input_embedding_of_an_action_of_parts(container):
   embedding = _embed_input(
