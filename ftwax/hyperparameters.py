@@ -268,16 +268,6 @@ def as_prior(value: Scalar, is_integer: bool = False) -> Prior:
   return Constant(float(value))
 
 
-def fix(prior: Prior, is_integer: bool = False) -> Prior:
-  """Returns a prior of a single value, the initial or lowest of `prior`.
-
-  A prior of the user's own without `limits` is returned as it is.
-  """
-  if not hasattr(prior, 'limits'):
-    return prior
-  return as_prior(getattr(prior, 'value', prior.limits[0]), is_integer)
-
-
 @functools.cache
 def make_type(names: tuple[str, ...]) -> Callable[..., Any]:
   """Makes the NamedTuple of hyperparameters, or their priors, by name.

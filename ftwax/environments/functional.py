@@ -195,7 +195,8 @@ def vectorize(
   """
   specified.check_at_least(1, num_environments=num_environments)
   num_places = -(-num_environments // 16)
-  place = jnp.arange(num_environments) % num_places
+  row, padding = jnp.arange(num_environments), -num_environments % num_places
+  place = row % num_places
 
   def reset(key: types.Key) -> Any:
     key = trees.raw_key(key)
@@ -215,19 +216,16 @@ def vectorize(
       waiting, current = carry
       # The first of each place that waits. Other rows keep their keys, so that
       # the episodes of a row do not depend on when others end.
-      padding = 16 * num_places - num_environments
-      by_place = jnp.pad(waiting, (0, padding)).reshape(16, num_places)
+      by_place = jnp.pad(waiting, (0, padding)).reshape(-1, num_places)
       first = by_place.argmax(axis=0) * num_places + jnp.arange(num_places)
-      starts = waiting & (first[place] == jnp.arange(num_environments))
+      starts = waiting & (first[place] == row)
       started = _start(environment, vector_state.key[first])
       rows = jax.tree.map(lambda leaf: leaf[place], started)
       return waiting & ~starts, trees.where_rows(starts, rows, current)
 
-    waiting = vector_state.is_last
-    _, result = scans.while_loop(
-      lambda carry: carry[0].any(), start_some, (waiting, stepped)
-    )
-    return result
+    return scans.while_loop(
+      lambda carry: carry[0].any(), start_some, (vector_state.is_last, stepped)
+    )[1]
 
   vector = environment._replace(reset=reset, step=step)
   if isinstance(vector, FunctionalGame):

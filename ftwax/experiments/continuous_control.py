@@ -49,12 +49,19 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     batch_size=max(32, options.num_environments),
     num_epochs=10,
     num_minibatches=16,
+  ).replace(
+    **{
+      name: value
+      for start, settings in _SETTINGS.items()
+      if options.task.startswith(start)
+      for name, value in settings.items()
+    }
   )
-  for start, settings in _SETTINGS.items():
-    if options.task.startswith(start):
-      config = config.replace(**settings)
   return ftwax.ExperimentConfig(
-    agent=config, environment=options.task, **options.fields()
+    # A solved task leaves only noise in the advantages, which are normalized.
+    agent=config.decayed_over(options.max_num_actor_steps),
+    environment=options.task,
+    **options.fields(),
   )
 
 

@@ -73,28 +73,18 @@ class ExploreRule(Protocol):
   """Explores from inherited traits.
 
   A rule gets the traits of all members; those that did not copy keep theirs
-  whatever it returns. It sees the population before any copies. Values are
-  clipped to their bounds afterwards.
+  whatever it returns. Values are clipped to their bounds afterwards.
   """
 
   def __call__(
-    self,
-    key: types.Key,
-    inherited: Traits,
-    selection: selection_lib.Selection,
-    population: state_lib.PopulationState,
-    priors: Traits,
-    config: config_lib.PopulationConfig,
+    self, key: types.Key, inherited: Traits, priors: Traits
   ) -> Traits:
     """Explores from inherited traits.
 
     Args:
       key: random key.
       inherited: traits [N, ...], after crossover if there is any.
-      selection: the parent of each member.
-      population: the population before the generation.
       priors: traits whose leaves are priors.
-      config: options of the population.
 
     Returns:
       The explored traits.
@@ -116,16 +106,9 @@ class Perturb(parts.Part):
   factors: tuple[float, float] = parts.option((0.8, 1.2), above=0)
 
   def __call__(
-    self,
-    key: types.Key,
-    inherited: Traits,
-    selection: selection_lib.Selection,
-    population: state_lib.PopulationState,
-    priors: Traits,
-    config: config_lib.PopulationConfig,
+    self, key: types.Key, inherited: Traits, priors: Traits
   ) -> Traits:
     """Explores from inherited traits; see `ExploreRule`."""
-    del selection, population, config
     functions = Traits(
       hyperparameters_lib.perturb, internal_rewards_lib.perturb
     )
@@ -146,16 +129,9 @@ class Resample(parts.Part):
   probability: float = parts.option(0.25, low=0, high=1)
 
   def __call__(
-    self,
-    key: types.Key,
-    inherited: Traits,
-    selection: selection_lib.Selection,
-    population: state_lib.PopulationState,
-    priors: Traits,
-    config: config_lib.PopulationConfig,
+    self, key: types.Key, inherited: Traits, priors: Traits
   ) -> Traits:
     """Explores from inherited traits; see `ExploreRule`."""
-    del selection, population, config
     return redraw(key, inherited, priors, self.probability)
 
 
@@ -281,9 +257,7 @@ def evolve(
     # with and without them. Folding in 0 and 1 gives the keys of the split.
     cross_key = jax.random.fold_in(key, 3)
     start = cross(cross_key, inherited, previous, config.crossover_probability)
-  explored = config.explore(
-    explore_key, start, selection, population, priors, config
-  )
+  explored = config.explore(explore_key, start, priors)
   # Others keep their values to the last bit, even outside of the bounds.
   explored = trees.where_rows(has_copied, clip(explored, priors), inherited)
   is_redrawn = jnp.zeros_like(has_copied)

@@ -216,8 +216,8 @@ def test_resample_draws_from_the_priors():
 def test_an_explore_rule_of_ones_own_is_clipped(key):
   population, config = _in_order()
 
-  def double(key, inherited, selection, population, priors, config):
-    del key, selection, population, priors, config
+  def double(key, inherited, priors):
+    del key, priors
     return jax.tree.map(lambda leaf: 1000 * leaf, inherited)
 
   after, generation = _evolve(key, population, config, explore=double)
