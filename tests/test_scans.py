@@ -1,4 +1,4 @@
-"""Packed scans and conditions against those of JAX, to the bit."""
+"""Packed scans and loops against those of JAX, to the bit."""
 
 import jax
 import jax.numpy as jnp
@@ -67,3 +67,16 @@ def test_scans_are_those_of_jax(reverse):
 def test_a_scan_may_stack_nothing():
   end, nothing = scans.scan(lambda carry, _: (carry + 1, ()), 0, length=3)
   assert (end, nothing) == (3, ())
+
+
+def test_while_loops_are_those_of_jax():
+  def with_(while_loop):
+    return jax.jit(
+      lambda: while_loop(
+        lambda carry: carry[0] < 3,
+        lambda carry: (carry[0] + 1, jax.tree.map(jnp.flip, carry[1])),
+        (0, TREE),
+      )
+    )()
+
+  _assert_same_bits(with_(scans.while_loop), with_(jax.lax.while_loop))

@@ -57,11 +57,11 @@ def build(options: Options) -> ftwax.ExperimentConfig:
       for name, value in settings.items()
     }
   )
+  if ':' in options.task:
+    # Normalized advantages are noise once the task is solved.
+    config = config.decayed_over(options.max_num_actor_steps)
   return ftwax.ExperimentConfig(
-    # A solved task leaves only noise in the advantages, which are normalized.
-    agent=config.decayed_over(options.max_num_actor_steps),
-    environment=options.task,
-    **options.fields(),
+    agent=config, environment=options.task, **options.fields()
   )
 
 
