@@ -71,14 +71,14 @@ def rebuild(
     run_directory.check_layout(source)
     run_directory.read_config(source)
     return launch.find(experiment).build()
-  kind = experiment_lib.ExperimentConfig
   made: experiment_lib.ExperimentConfig
-  (made,) = rebuilding.read_parts(source, {'': kind}, without=_OF_THE_RUN)
+  (made,) = rebuilding.read_parts(
+    source, {'': experiment_lib.ExperimentConfig}, without=_OF_THE_RUN
+  )
   # Scripts alone: no folder says which agents of other folders to load.
   held_out = run_directory.read_config(source).get('held_out')
   named = held_out.values() if isinstance(held_out, dict) else held_out or ()
-  scripts = tuple(name for name in named if isinstance(name, str))
-  return made.replace(held_out=scripts)
+  return made.replace(held_out=tuple(s for s in named if isinstance(s, str)))
 
 
 def find_game(

@@ -123,13 +123,13 @@ def from_brax(
     del key  # The state has its own.
     state = environment.step(state, action)
     is_cut = state.info.get('truncation', 0) > 0
-    is_done = state.done > 0
+    is_over = (state.done > 0) & jnp.logical_not(is_cut)
     # Playground ends an episode whose simulation has diverged.
     seen, reward = jax.tree.map(
-      lambda leaf: jnp.where(is_done & ~jnp.isfinite(leaf), 0, leaf),
+      lambda leaf: jnp.where(is_over & ~jnp.isfinite(leaf), 0, leaf),
       (state.obs, state.reward),
     )
-    return state, seen, reward, is_done & jnp.logical_not(is_cut), is_cut
+    return state, seen, reward, is_over, is_cut
 
   size = (environment.action_size,)
   actions = specs.BoundedArray(size, np.float32, -1.0, 1.0, 'action')

@@ -58,8 +58,11 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     }
   )
   if ':' in options.task:
-    # Normalized advantages are noise once the task is solved.
-    config = config.decayed_over(options.max_num_actor_steps)
+    # Episodes start together: an update sees one part of them, a long one. Once
+    # a task is solved, normalized advantages are noise.
+    config = config.replace(
+      sequence_length=128, num_minibatches=32
+    ).decayed_over(options.max_num_actor_steps)
   return ftwax.ExperimentConfig(
     agent=config, environment=options.task, **options.fields()
   )

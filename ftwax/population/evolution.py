@@ -79,15 +79,12 @@ class ExploreRule(Protocol):
   def __call__(
     self, key: types.Key, inherited: Traits, priors: Traits
   ) -> Traits:
-    """Explores from inherited traits.
+    """Returns explored traits [N, ...].
 
     Args:
       key: random key.
       inherited: traits [N, ...], after crossover if there is any.
       priors: traits whose leaves are priors.
-
-    Returns:
-      The explored traits.
     """
 
 
