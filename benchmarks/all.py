@@ -81,9 +81,9 @@ ROWS = (
   ),
   Row('PureJaxRL', 'PPO, CartPole', 'purejaxrl', ('CartPole-v1', '1')),
   Row('PureJaxRL', 'PPO, MinAtar Breakout', 'purejaxrl', ('Breakout-MinAtar',)),
-  Row('rlax by hand', 'update of PPO', 'family', ('ppo', 'feed_forward')),
-  Row('rlax by hand', 'update of PPO, LSTM', 'family', ('ppo', 'lstm')),
-  Row('rlax by hand', 'update of A3C', 'family', ('a3c', 'feed_forward')),
+  Row('rlax by hand', 'update of PPO', 'family', ('ppo', 'FeedForward')),
+  Row('rlax by hand', 'update of PPO, LSTM', 'family', ('ppo', 'LSTM')),
+  Row('rlax by hand', 'update of A3C', 'family', ('a3c', 'FeedForward')),
   Row(
     'flashbax', 'add', 'replay', ('trajectory add, 16 env, 8 steps',), _RANGE
   ),

@@ -195,7 +195,7 @@ def main():
     rows.append(
       [
         name,
-        config.core,
+        type(config.core).__name__,
         f'{num_params:,}',
         f'{1e3 * mine:.2f}',
         f'{steps / mine:,.0f}',
