@@ -34,9 +34,9 @@ def records():
     'title': 'Updates',
     'header': ['agent', 'core', 'ratio'],
     'rows': [
-      ['ppo', 'lstm', '1.85'],
-      ['ppo', 'feed_forward', '0.97'],
-      ['a3c', 'feed_forward', '0.66'],
+      ['ppo', 'LSTM', '1.85'],
+      ['ppo', 'FeedForward', '0.97'],
+      ['a3c', 'FeedForward', '0.66'],
     ],
   }
   return {'family': {**RECORD, 'tables': [table]}}
