@@ -260,38 +260,54 @@ def _play(
   experiment: _Experiment, agents: Sequence[Any], num_games: int, turn: int
 ) -> Any:
   """Returns agents' scores against scripts [N, K], or mean returns [N, 1]."""
+  if experiment.name == 'capture_the_flag':
+    games = Games(experiment, len(agents), num_games)
+    return games.play(jax.device_get(_stack(agents)), turn)
   players = ftwax.PopulationConfig(num_members=len(agents), exploits=False)
   parts = prepare.prepare(experiment.replace(population=players))
-  if parts.spec.num_players > 1:
-    row = evaluation.make_row(_play_games(parts, agents, num_games, turn))
-  else:
-    variables = [agent.variables for agent in agents]
-    row = evaluation.make_row(
-      evaluations.evaluate(parts, variables, num_games, (turn,))
-    )
+  variables = [agent.variables for agent in agents]
+  row = evaluation.make_row(
+    evaluations.evaluate(parts, variables, num_games, (turn,))
+  )
   returns = row.get('member_returns', [row['episode_return']])
-  return np.array(row.get('member_scores', np.expand_dims(returns, 1)))
+  return np.expand_dims(returns, 1)
 
 
-def _play_games(
-  parts: prepare.Prepared, agents: Sequence[Any], num_games: int, turn: int
-) -> evaluation.Outcome:
-  """Plays games against scripts, compiled."""
-  plan = evaluation.make_plan(parts, num_games)
-  players = matches.Matches(
-    compiled_arena.make_arena(
-      parts.evaluation_game, plan.seating, list(plan.opponents.values())
-    ),
-    parts.evaluation_policy,
-    sharding.make_mesh(None),
-  )
-  results = players.play(
-    jax.random.fold_in(parts.key, turn),
-    jax.device_get(_stack(agents)),
-    plan.seats,
-    plan.games_per_place,
-  )
-  return evaluation.Outcome(plan, evaluation.count_results(results, plan))
+class Games:
+  """Games of agents against the scripts, compiled once."""
+
+  def __init__(self, experiment: _Experiment, num_agents: int, num_games: int):
+    """Plans so many games of each agent."""
+    players = ftwax.PopulationConfig(num_members=num_agents, exploits=False)
+    parts = prepare.prepare(
+      experiment.replace(population=players, num_environments=num_agents)
+    )
+    plan = evaluation.make_plan(parts, num_games)
+    self._plan, self._key = plan, parts.key
+    self._matches = matches.Matches(
+      compiled_arena.make_arena(
+        parts.evaluation_game, plan.seating, list(plan.opponents.values())
+      ),
+      parts.evaluation_policy,
+      sharding.make_mesh(None),
+    )
+
+  def compile(self, variables: Any) -> None:
+    """Compiles ahead of time for variables [N, ...]."""
+    self._matches.compile(variables, self._plan.seats)
+
+  def play(self, variables: Any, turn: int) -> Any:
+    """Returns scores [N, K] of variables [N, ...]; each turn has its games."""
+    plan = self._plan
+    results = self._matches.play(
+      jax.random.fold_in(self._key, turn),
+      variables,
+      plan.seats,
+      plan.games_per_place,
+    )
+    results = evaluation.count_results(results, plan)
+    row = evaluation.make_row(evaluation.Outcome(plan, results))
+    return np.array(row['member_scores'])
 
 
 def _stack(agents: Sequence[Any]) -> Any:
@@ -353,7 +369,7 @@ def _read(options: Options) -> dict[tuple[str, str, int], Any]:
   return {(cell['task'], cell['arm'], cell['seed']): cell for cell in cells}
 
 
-def _with_interval(differences: Sequence[float]) -> str:
+def with_interval(differences: Sequence[float]) -> str:
   """Formats a mean of differences over seeds."""
   if len(differences) < 2:
     return ' '.join(f'{difference:+.3f}' for difference in differences)
@@ -376,10 +392,10 @@ def _summarize(arm: str, cells: Any, baseline: Any) -> list[Any]:
     mean(lambda cell: cell['score']),
     mean(lambda cell: cell['scores'][-1]),
     mean(lambda cell: np.mean(cell['choice'])),
-    _with_interval(
+    with_interval(
       [cells[seed]['score'] - baseline[seed]['score'] for seed in shared]
     ),
-    _with_interval([score - 0.5 for score in matches if np.isfinite(score)]),
+    with_interval([score - 0.5 for score in matches if np.isfinite(score)]),
     mean(lambda cell: cell['copies'], 1),
     mean(lambda cell: cell['founders'], 1),
     mean(lambda cell: cell['seconds'], 0),
