@@ -19,7 +19,7 @@ The last table has the rewards that evolution found: the weight of each event in
 the best member and, before its lineage copied, in its ancestors.
 """
 
-import contextlib
+import concurrent.futures
 import dataclasses
 import fcntl
 import functools
@@ -27,7 +27,7 @@ import json
 import math
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import evolution
@@ -45,7 +45,6 @@ from ftwax.population import state as state_lib
 from ftwax.population import tournament
 from ftwax.records import loggers
 from ftwax.runtime import evaluation, prepare
-from ftwax.runtime.device import loop as loop_lib
 from ftwax.runtime.device import matches, train
 
 common = evolution.common
@@ -98,7 +97,6 @@ class Options:
   seconds: float = flags.flag(
     0.0, 'Seconds after the start at which training ends early; 0 for never.'
   )
-  lock: str | None = flags.flag(None, 'File; one arm trains while it has it.')
   directory: str = flags.flag('runs/wide_priors', 'Where arms are kept.')
 
 
@@ -130,47 +128,20 @@ def _compile(function: Callable[[Any], Any], state: Any) -> Any:
     return lowered.compile()
 
 
-def _call(
-  loop: loop_lib.Loop, num_iterations: int, state: loop_lib.LoopState
-) -> tuple[loop_lib.LoopState, Any]:
+def _call(loop: Any, num_iterations: int, state: Any) -> tuple[Any, Any]:
   """Runs iterations; returns the state, actions taken and what was wrong."""
   state, report = loop.call(num_iterations, state)
-  num_faults = jnp.sum(report.episodes.faults) + jnp.sum(
-    report.skipped_in_a_row > 0
-  )
+  skipped = jnp.sum(report.skipped_in_a_row > 0)
+  num_faults = jnp.sum(report.episodes.faults) + skipped
   return state, (jnp.sum(report.episodes.moved), num_faults)
 
 
-def _end_round(
-  loop: loop_lib.Loop, state: loop_lib.LoopState
-) -> tuple[loop_lib.LoopState, Any]:
-  """Begins the next round; returns the state, and what to keep of both."""
-  totals = state.totals
-  state, parent = loop.next_round(state)
-  return state, _describe(totals, parent, state.population)
-
-
-def _describe(
-  totals: loop_lib.Totals, parent: Any, population: state_lib.PopulationState
-) -> dict[str, Any]:
+def _end_round(loop: Any, state: Any) -> tuple[Any, dict[str, Any]]:
+  """Begins the next round; returns the state, and facts of the last one."""
+  totals, values = state.totals, state_lib.log_values(state.population)
   rates = totals.returns / jnp.maximum(totals.num_episodes, 1)[:, None]
-  values = state_lib.log_values(population)
-  return {
-    **{name: values[name] for name in values if 'payoff' not in name},
-    'parent': parent,
-    'event_rates': rates,
-  }
-
-
-@contextlib.contextmanager
-def _turn(path: str | None) -> Iterator[None]:
-  """Waits until no other process that was given the file has a turn."""
-  if path is None:
-    yield
-    return
-  with open(path, 'w', encoding='utf-8') as file:
-    fcntl.flock(file, fcntl.LOCK_EX)
-    yield
+  state, parent = loop.next_round(state)
+  return state, {**values, 'event_rates': rates, 'parent': parent}
 
 
 def train_arm(options: Options) -> None:
@@ -181,20 +152,28 @@ def train_arm(options: Options) -> None:
   most = experiment.max_num_actor_steps
   per_round = loop.sizes.iterations_per_round(experiment.steps_per_round)
   per_call = loop.sizes.iterations_per_call(per_round, most)
-  directory = pathlib.Path(options.directory) / options.arm
+  directory = _directory(options, options.arm)
   directory.mkdir(parents=True, exist_ok=True)
   seeds = range(options.first_seed, options.first_seed + options.num_seeds)
   keys = jnp.stack([jax.random.PRNGKey(seed) for seed in seeds])
-  with compilation.shown(f'{options.arm}: compiling'):
-    state = compilation.jit_unoptimized(jax.vmap(loop.init))(keys)
-    call = _compile(functools.partial(_call, loop, per_call), state)
-    end_round = _compile(functools.partial(_end_round, loop), state)
-    choose = _Choice(options, options.arm)
-  nobody = jnp.tile(jnp.arange(loop.config.num_members), (len(seeds), 1))
-  row = jax.vmap(_describe)(state.totals, nobody, state.population)
-  rows, steps, saved = [jax.device_get(row)], [0], []
+  init = jax.vmap(loop.init)
+  shapes = jax.eval_shape(init, keys)
+  with (
+    compilation.shown(f'{options.arm}: compiling'),
+    concurrent.futures.ThreadPoolExecutor() as pool,
+  ):
+    call_done, end_done, choice = (
+      pool.submit(_compile, functools.partial(_call, loop, per_call), shapes),
+      pool.submit(_compile, functools.partial(_end_round, loop), shapes),
+      pool.submit(_Choice, options, options.arm),
+    )
+    state = compilation.jit_unoptimized(init)(keys)
+  call, end_round = call_done.result(), end_done.result()
   moved, num_faults, is_late = np.zeros(len(seeds), np.int64), 0, False
-  with _turn(options.lock):
+  rows, saved = [], []
+  # Arms in a directory train one at a time, and compile side by side.
+  with (directory.parent / 'lock').open('w') as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
     start = shown = time.monotonic()
     while moved.min() < most and not is_late:
       for _ in range(per_round // per_call):
@@ -204,25 +183,28 @@ def train_arm(options: Options) -> None:
         if moved.min() >= most:
           break
       state, row = end_round(state)
-      rows.append(jax.device_get(row))
-      steps.append(int(moved.min()))
-      now = time.monotonic()
+      steps, now = int(moved.min()), time.monotonic()
+      rows.append({**jax.device_get(row), 'steps': steps})
       is_late = 0 < options.seconds < now - began
-      is_due = steps[-1] >= most * _TIMES[len(saved)] or is_late
+      is_due = steps >= most * _TIMES[len(saved)] or is_late
       if is_due or now - shown > 10:
         shown = now
         print(
-          f'{options.arm}: {steps[-1]:,} steps of each seed,'
+          f'{options.arm}: {steps:,} steps of each seed,'
           f' {moved.sum() / (now - start):,.0f} a second in all,'
           f' {num_faults} faults, {now - start:.0f} s',
           flush=True,
         )
       if is_due:
-        variables = types.actor_variables(state.training)
-        _save(directory / f'members-{len(saved)}.npz', variables)
-        saved.append(steps[-1])
+        members = jax.device_get(types.actor_variables(state.training))
+        path = directory / f'members-{len(saved)}.npz'
+        np.savez(path, *jax.tree.leaves(members))
+        saved.append(steps)
+        np.savez(
+          directory / 'rounds.npz',
+          **{name: np.stack([row[name] for row in rows]) for name in rows[0]},
+        )
         facts = {
-          'arm': options.arm,
           'saved': saved,
           'seconds': now - start,
           'faults': num_faults,
@@ -231,127 +213,114 @@ def train_arm(options: Options) -> None:
           'options': dataclasses.asdict(options),
         }
         (directory / 'facts.json').write_text(json.dumps(facts), 'utf-8')
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-        _save(directory / 'rounds.npz', {'steps': np.array(steps), **stacked})
-  choose.choose(directory)
-
-
-def _save(path: pathlib.Path, tree: Any, write: Any = np.savez) -> None:
-  """Saves the leaves of a tree by their paths."""
-  leaves = jax.tree.leaves_with_path(jax.device_get(tree))
-  write(path, **{jax.tree_util.keystr(key): leaf for key, leaf in leaves})
-
-
-def _load(path: pathlib.Path, template: Any) -> Any:
-  """Loads a tree with the structure of the template."""
-  with np.load(path) as file:
-    return jax.tree_util.tree_map_with_path(
-      lambda key, _: file[jax.tree_util.keystr(key)], template
-    )
-
-
-def _at(tree: Any, index: Any) -> Any:
-  return jax.tree.map(lambda leaf: leaf[index], tree)
+  choice.result().choose()
 
 
 class _Choice:
-  """Chooses the best member of each seed of an arm, at all times at once."""
+  """Chooses the best member of each seed of an arm, at all times."""
 
   def __init__(self, options: Options, arm: str):
     """Compiles the games."""
-    experiment = _make(options, arm)
-    loop = train.make_loop(prepare.prepare(experiment))
-    self._shape = options.num_seeds, loop.config.num_members
-    self._template = types.actor_variables(
-      jax.eval_shape(loop.init, jax.random.PRNGKey(0)).training
-    )
-    num_agents = math.prod(self._shape)
+    self._directory = _directory(options, arm)
+    self._shape = options.num_seeds, ARMS[arm].breadth * options.num_members
+    experiment, num_agents = _make(options, arm), math.prod(self._shape)
     self._games = evolution.Games(experiment, num_agents, _NUM_CHOICE)
-    self._games.compile(
-      jax.tree.map(
-        lambda leaf: jnp.zeros((num_agents, *leaf.shape[1:]), leaf.dtype),
-        self._template,
-      )
-    )
+    self._template = _variables(experiment)
+    zeros = [
+      jnp.zeros((num_agents, *leaf.shape[1:]), leaf.dtype)
+      for leaf in jax.tree.leaves(self._template)
+    ]
+    self._games.compile(_like(self._template, zeros))
 
-  def choose(self, directory: pathlib.Path) -> None:
-    """Writes the best members, leaves [times, seeds, ...], and all scores."""
-    facts = json.loads((directory / 'facts.json').read_text('utf-8'))
-    last = len(facts['saved']) - 1
-    made = []
+  def choose(self) -> None:
+    """Writes the best members [times, seeds, ...], and the scores of all."""
+    last, made = len(_facts(self._directory)['saved']) - 1, []
     for index in range(last + 1):
-      members = _load(directory / f'members-{index}.npz', self._template)
-      agents = jax.tree.map(
-        lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), members
-      )
+      leaves = _load(self._directory / f'members-{index}.npz')
+      rows = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in leaves]
+      agents = _like(self._template, rows)
       turns = range(2 if index == last else 1)
       scores = np.mean([self._games.play(agents, turn) for turn in turns], 0)
       scores = scores.reshape(*self._shape, -1)
       best = scores.mean(axis=2).argmax(axis=1)
-      own = _at(members, (np.arange(len(best)), best))
-      made.append({'variables': own, 'scores': scores, 'best': best})
-      print(f'{directory.name}: {scores.mean(axis=2).round(2)}', flush=True)
-    chosen = jax.tree.map(lambda *leaves: np.stack(leaves), *made)
-    _save(directory / 'best.npz', chosen, np.savez_compressed)
+      chosen = np.arange(len(best)), best
+      made.append([best, scores, *(leaf[chosen] for leaf in leaves)])
+      shown = scores.mean(axis=2).round(2).tolist()
+      print(f'{self._directory.name}: {shown}', flush=True)
+    leaves = [np.stack(leaves) for leaves in zip(*made, strict=True)]
+    np.savez_compressed(self._directory / 'best.npz', *leaves)
 
 
-def _chosen(options: Options, arm: str) -> Any:
-  """Returns what `choose` wrote, and the facts of an arm."""
-  directory = pathlib.Path(options.directory) / arm
-  facts = json.loads((directory / 'facts.json').read_text('utf-8'))
-  if not (directory / 'best.npz').exists():
-    _Choice(options, arm).choose(directory)
-  loop = train.make_loop(prepare.prepare(_make(options, arm)))
+def _variables(experiment: ftwax.ExperimentConfig) -> types.ActorVariables:
+  """Returns the shapes of members' variables."""
+  loop = train.make_loop(prepare.prepare(experiment))
   state = jax.eval_shape(loop.init, jax.random.PRNGKey(0))
-  variables = types.actor_variables(state.training)
-  template = {'variables': variables, 'scores': 0, 'best': 0}
-  return _load(directory / 'best.npz', template), facts
+  return types.actor_variables(state.training)
+
+
+def _like(template: Any, leaves: Any) -> Any:
+  return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def _load(path: pathlib.Path) -> list[Any]:
+  with np.load(path) as file:
+    return [file[f'arr_{index}'] for index in range(len(file))]
+
+
+def _directory(options: Options, arm: str) -> pathlib.Path:
+  return pathlib.Path(options.directory) / arm
+
+
+def _facts(directory: pathlib.Path) -> Any:
+  return json.loads((directory / 'facts.json').read_text('utf-8'))
 
 
 def judge(options: Options) -> dict[str, list[Any]]:
   """Plays what has not been played; returns the cells of each arm."""
   path = pathlib.Path(options.directory) / 'cells.jsonl'
-  cells = {}
-  if path.exists():
-    rows = loggers.read_jsonl(path)
-    cells = {(row['arm'], row['time']): row for row in rows}
-  arms = [arm for arm in ARMS if (path.parent / arm / 'facts.json').exists()]
-  all_chosen = {arm: _chosen(options, arm) for arm in arms}
-  games = evolution.Games(
-    _make(options, 'copies'), options.num_seeds, _NUM_SCORE
-  )
-  for arm, (chosen, facts) in all_chosen.items():
-    last = len(facts['saved']) - 1
+  rows = loggers.read_jsonl(path) if path.exists() else []
+  cells = {(row['arm'], row['time']): row for row in rows}
+  experiment = _make(options, 'copies')
+  template = _variables(experiment)
+  games = evolution.Games(experiment, options.num_seeds, _NUM_SCORE)
+  made: dict[str, list[Any]] = {}
+  for arm in ARMS:
+    if not (_directory(options, arm) / 'best.npz').exists():
+      continue
+    saved = _facts(_directory(options, arm))['saved']
+    _, choice, *leaves = _load(_directory(options, arm) / 'best.npz')
+    if arm == 'copies':
+      copied = _like(template, [leaf[-1] for leaf in leaves])
+    last = len(saved) - 1
     for index in reversed(range(last + 1)):
       if (arm, index) in cells:
         continue
-      agents = _at(chosen['variables'], index)
-      # Not the turns on which they were chosen.
+      agents = _like(template, [leaf[index] for leaf in leaves])
+      # Other turns than those on which they were chosen.
       turns = range(2, 6 if index == last else 3)
       scores = np.mean([games.play(agents, turn) for turn in turns], axis=0)
       cell = {
         'arm': arm,
         'time': index,
-        'steps': facts['saved'][index],
+        'steps': saved[index],
         'scores': scores.tolist(),
-        'members': float(chosen['scores'][index].mean()),
+        'members': choice[index].mean(axis=(1, 2)).tolist(),
       }
-      if index == last and arm != 'copies' and 'copies' in all_chosen:
-        own = _at(all_chosen['copies'][0]['variables'], -1)
-        cell['duels'] = _duel(options, own, agents)
+      if index == last and arm != 'copies':
+        cell['duels'] = _duel(options, experiment, copied, agents)
       with path.open('a', encoding='utf-8') as file:
         file.write(json.dumps(cell) + '\n')
       cells[arm, index] = cell
-      print(f'{arm} {cell["steps"]:,}: {scores.mean(axis=1)}', flush=True)
-  return {
-    arm: [cells[arm, index] for index in range(len(facts['saved']))]
-    for arm, (_, facts) in all_chosen.items()
-  }
+      print(f'{arm} {saved[index]:,}: {scores.mean(axis=1)}', flush=True)
+    made[arm] = [cells[arm, index] for index in range(last + 1)]
+  return made
 
 
-def _duel(options: Options, first: Any, second: Any) -> list[float]:
+def _duel(
+  options: Options, experiment: Any, first: Any, second: Any
+) -> list[float]:
   """Returns the scores of first against second agents [S, ...], by seed."""
-  experiment, num_seeds = _make(options, 'copies'), options.num_seeds
+  num_seeds = options.num_seeds
   game = experiment.evaluation_factory(0)
   pair = tournament.round_robin(2, _NUM_DUEL, game.teams)
   seats = [seed + num_seeds * pair for seed in range(num_seeds)]
@@ -370,69 +339,73 @@ def _duel(options: Options, first: Any, second: Any) -> list[float]:
 def print_scores(cells: dict[str, list[Any]]) -> None:
   """Prints the scores at the end, and those of all times."""
   scores = {
-    arm: np.array([cell['scores'] for cell in of_arm])  # [times, seeds, K]
-    for arm, of_arm in cells.items()
+    arm: [np.array(cell['scores']) for cell in own]  # [S, K] at each time.
+    for arm, own in cells.items()
   }
-  means = {arm: own.mean(axis=2) for arm, own in scores.items()}
+
+  def gain(arm: str, time: int) -> str:
+    if arm == 'copies':
+      return ''
+    pair = scores['copies'][time], scores[arm][time]
+    return evolution.with_interval((pair[0] - pair[1]).mean(axis=1))
+
   rows = []
-  for arm, own in means.items():
-    duels = np.array(cells[arm][-1].get('duels', []))
-    others = [] if arm == 'copies' else means['copies'][-1] - own[-1]
+  for arm, own in cells.items():
+    duels = np.array(own[-1].get('duels', []))
     rows.append(
       [
         arm,
-        f'{cells[arm][-1]["steps"] / 1e6:.0f}M',
-        ' '.join(f'{score:.3f}' for score in own[-1]),
-        f'{own[-1].mean():.3f}',
+        f'{own[-1]["steps"] / 1e6:.0f}M',
+        ' '.join(f'{score:.3f}' for score in scores[arm][-1].mean(axis=1)),
+        f'{scores[arm][-1].mean():.3f}',
         f'{scores[arm][-1].min(axis=1).mean():.3f}',
-        f'{cells[arm][-1]["members"]:.3f}',
-        _interval(others),
+        f'{np.mean(own[-1]["members"]):.3f}',
+        gain(arm, -1),
         ' '.join(f'{score:.2f}' for score in duels),
-        _interval(duels - 0.5),
+        evolution.with_interval(duels - 0.5) if len(duels) else '',
       ]
     )
   common.print_table(
     'the best member of each seed at the end',
-    ['arm', 'steps', 'score by seed', 'mean', 'hardest', 'all members',
-     'copies, less this', 'copies against it', 'less 1/2'],
+    [
+      'arm', 'steps', 'by seed', 'mean', 'hardest', 'all members',
+      'copies, less it', 'copies against it', 'less a half',
+    ],
     rows,
   )  # fmt: skip
-  rows = [
+  common.print_table(
+    'the best member over steps: mean score, and of copies less it',
+    ['steps', *(text for arm in cells for text in (arm, ''))],
     [
-      f'{cells["copies"][index]["steps"] / 1e6:.0f}M',
-      *(
-        text
-        for arm, own in means.items()
-        for text in (
-          f'{own[index].mean():.3f}',
-          _interval([] if arm == 'copies' else copied[index] - own[index]),
-        )
-      ),
-    ]
-    for copied in [means['copies']]
-    for index in range(min(map(len, means.values())))
-  ]
-  header = [text for arm in means for text in (arm, f'less {arm}')]
-  common.print_table('the best member by steps', ['steps', *header], rows)
-
-
-def _interval(differences: Any) -> str:
-  return evolution.with_interval(differences) if len(differences) else ''
+      [
+        f'{cells["copies"][time]["steps"] / 1e6:.0f}M',
+        *(
+          text
+          for arm in cells
+          for text in (f'{scores[arm][time].mean():.3f}', gain(arm, time))
+        ),
+      ]
+      for time in range(min(map(len, cells.values())))
+    ],
+  )
 
 
 def print_events(options: Options) -> None:
-  """Prints and draws the rewards of the lineage of the best member."""
-  chosen, _ = _chosen(options, 'copies')
-  directory = pathlib.Path(options.directory)
-  with np.load(directory / 'copies' / 'rounds.npz') as file:
-    rounds = {name.strip("[']"): file[name] for name in file}
-  seeds = np.arange(options.num_seeds)
-  member, lineage, num_copies = chosen['best'][-1], [], 0 * seeds
-  for index in reversed(range(len(rounds['parent']))):
-    lineage.append(rounds['internal_rewards'][index][seeds, member])
-    parent = rounds['parent'][index][seeds, member]
+  """Prints and draws the rewards of the best member and its ancestors."""
+  directory = _directory(options, 'copies')
+  with np.load(directory / 'rounds.npz') as file:
+    rounds = dict(file)
+  best, _, *leaves = _load(directory / 'best.npz')
+  chosen = _like(_variables(_make(options, 'copies')), leaves)
+  seeds, member = np.arange(options.num_seeds), best[-1]
+  lineage, num_copies = [chosen.internal_rewards[-1]], 0 * seeds
+  for parents, weights in zip(
+    rounds['parent'][::-1], rounds['internal_rewards'][::-1], strict=True
+  ):
+    parent = parents[seeds, member]
     num_copies, member = num_copies + (parent != member), parent
-  weights = np.stack(lineage[::-1])  # [rounds, seeds, events]
+    lineage.append(weights[seeds, member])  # Before the copy.
+  weights = np.stack(lineage[::-1])  # [rounds + 1, S, E]
   rows = []
   for event, name in enumerate(EVENT_NAMES):
     start, end = weights[[0, -1], :, event]
@@ -449,10 +422,11 @@ def print_events(options: Options) -> None:
     rows,
   )
   figure, axes = plt.subplots(3, 5, figsize=(12, 6), sharex=True)
+  steps = np.array([0, *rounds['steps']]) / 1e6
   for event, axis in enumerate(axes.flat):
     axis.set_visible(event < len(EVENT_NAMES))
     if event < len(EVENT_NAMES):
-      axis.plot(rounds['steps'] / 1e6, weights[:, :, event], linewidth=1)
+      axis.plot(steps, weights[:, :, event], linewidth=1)
       axis.axhline(0.0, color='black', linewidth=0.5)
       axis.set_title(EVENT_NAMES[event].replace('_', ' '), fontsize=8)
   figure.supxlabel('million steps')
