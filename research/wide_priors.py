@@ -72,15 +72,6 @@ _TIMES = (1 / 14, *(part / 7 for part in range(1, 8)))
 # and four times as many at the end. Games of a pair.
 _NUM_CHOICE, _NUM_SCORE, _NUM_DUEL = 96, 200, 200
 
-# On a GPU a step launches thousands of small kernels.
-_GPU_OPTIONS = {
-  'xla_gpu_enable_command_buffer': (
-    'FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,'
-    'CONDITIONAL,WHILE'
-  ),
-  'xla_gpu_graph_min_graph_size': '1',
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -118,14 +109,8 @@ def _make(options: Options, arm: str) -> ftwax.ExperimentConfig:
 
 def _compile(function: Callable[[Any], Any], state: Any) -> Any:
   """Compiles a function of one seed for all; it consumes the state."""
-  lowered = compilation.jit(jax.vmap(function), donate_argnums=0).lower(state)
-  if jax.default_backend() == 'cpu':
-    return lowered.compile()
-  try:
-    return lowered.compile(_GPU_OPTIONS)
-  except Exception as error:  # Names of options change with XLA.
-    print(f'compiling without options: {error}', flush=True)
-    return lowered.compile()
+  compiled = compilation.jit(jax.vmap(function), donate_argnums=0)
+  return compiled.lower(state).compile()
 
 
 def _call(loop: Any, num_iterations: int, state: Any) -> tuple[Any, Any]:
