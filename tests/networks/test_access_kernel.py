@@ -17,7 +17,7 @@ from ftwax.networks.dnc import (
   memory_state,
 )
 
-B, T = 3, 4
+B, T = 3, 3
 
 
 def make_config(num_reads, **kwargs):
@@ -57,8 +57,14 @@ def make_inputs(config, leading=()):
     state,
   )
   usage = rng.integers(1, 5, state.usage.shape) / 5
+  between_slots = jnp.float32(1.0 - np.eye(config.num_slots))
+  link = state.links.link * jnp.broadcast_to(
+    between_slots, state.links.link.shape
+  )
   state = state._replace(
-    usage=jnp.float32(usage), write_weights=0.0 * state.write_weights
+    usage=jnp.float32(usage),
+    write_weights=0.0 * state.write_weights,
+    links=state.links._replace(link=link),
   )
   size = (*leading, T, B, interfaces.interface_size(config))
   numbers = jnp.float32(2.0 * rng.normal(size=size))
@@ -75,10 +81,14 @@ def assert_close(found, expected):
   )
 
 
-@pytest.mark.parametrize('num_reads, gradient', [(1, True), (2, False)])
-def test_kernel_is_the_access(num_reads, gradient, monkeypatch):
-  """In the unroll of accelerators, of two members."""
-  config = make_config(num_reads, usage_gradient=gradient)
+@pytest.mark.parametrize(
+  'num_reads, usage_gradient, in_own_loop', [(1, True, False), (2, False, True)]
+)
+def test_kernel_is_the_access(
+  num_reads, usage_gradient, in_own_loop, monkeypatch
+):
+  """With all gradients, of two members; also in the loop of accelerators."""
+  config = make_config(num_reads, usage_gradient=usage_gradient)
   inputs = make_inputs(config, (2,))
 
   def run(do_access):
@@ -88,5 +98,55 @@ def test_kernel_is_the_access(num_reads, gradient, monkeypatch):
     return jax.jit(jax.vmap(function))(*inputs)
 
   expected = run(plain_access)
-  monkeypatch.setattr(scans, 'counts_launches', lambda: True)
+  monkeypatch.setattr(scans, 'counts_launches', lambda: in_own_loop)
   assert_close(run(access_kernel.access), expected)
+
+
+def test_masked_rows_stay_as_they_are():
+  config = make_config(2)
+  numbers, state, masks = make_inputs(config)
+  after = jax.jit(functools.partial(access_kernel.access, config))(
+    numbers[0], state, masks[0]
+  )
+  for old, new in zip(*map(jax.tree.leaves, (state, after)), strict=True):
+    held = ~np.asarray(masks[0])
+    np.testing.assert_array_equal(new[held], old[held])
+    assert held.any() and not np.array_equal(new, old)
+
+
+def test_core_accesses_by_kernel_where_there_is_triton(monkeypatch):
+  def step(inputs):
+    core = cores.DNC(6, memory=cores.Memory(16, 16, 2))()
+    return core(inputs, core.initial_state(B))
+
+  transformed = hk.without_apply_rng(hk.transform(step))
+  inputs = jnp.ones((B, 5))
+  params = transformed.init(jax.random.PRNGKey(0), inputs)
+  expected = jax.jit(transformed.apply)(params, inputs)
+  monkeypatch.setattr(scans, 'counts_launches', lambda: True)
+  monkeypatch.setattr(access_kernel, 'has_triton', lambda: True)
+  # A function of its own, since JAX remembers what it has traced.
+  again = jax.jit(lambda *arguments: transformed.apply(*arguments))
+  assert 'pallas_call' in str(jax.make_jaxpr(again)(params, inputs))
+  assert_close(again(params, inputs), expected)
+
+
+@pytest.mark.parametrize(
+  'kwargs',
+  [
+    {'num_slots': 20},
+    {'word_size': 8},
+    {'num_writes': 2},
+    {'linkage': 'plain'},
+    {'key_masking': True},
+    {'deallocation': True},
+    {'link_sharpness': True},
+  ],
+)
+def test_other_memories_have_no_kernel(kwargs, monkeypatch):
+  config = cores.Memory(16, 16, 2)
+  assert not access_kernel.is_used(config)
+  monkeypatch.setattr(scans, 'counts_launches', lambda: True)
+  monkeypatch.setattr(access_kernel, 'has_triton', lambda: True)
+  assert access_kernel.is_used(config)
+  assert not access_kernel.is_used(config.replace(**kwargs))

@@ -30,11 +30,15 @@ from ftwax.networks.dnc import addressing, interfaces, memory_state
 # wants them.
 _SIZES = (16, 32, 64)
 
+# Within a kernel, what has an axis for heads is a list of a head each.
+_State: Any = memory_state.MemoryState
+_Links: Any = memory_state.LinkState
+
 
 def is_used(config: interfaces.Memory) -> bool:
   """Returns whether accesses are kernels, of a memory with exact links."""
   return (
-    _has_triton()
+    has_triton()
     and config.is_stored
     and config.linkage == 'exact'
     and config.num_slots in _SIZES
@@ -46,8 +50,9 @@ def is_used(config: interfaces.Memory) -> bool:
   )
 
 
-def _has_triton() -> bool:
-  # JAX has announced that it will go.
+def has_triton() -> bool:
+  """Returns whether there is a GPU and a JAX that compiles kernels for it."""
+  # JAX has announced that Triton will go.
   name = 'jax.experimental.pallas.triton'
   is_gpu = jax.default_backend() == 'gpu'
   return is_gpu and importlib.util.find_spec(name) is not None
@@ -135,20 +140,27 @@ def _call(
     return pallas.BlockSpec((None, size), lambda row: (row, 0))
 
   num_rows = operands[0].shape[0]
-  largest = config.num_slots * max(config.num_slots, config.word_size)
   return pallas.pallas_call(
     functools.partial(kernel, config),
     out_shape=jax.ShapeDtypeStruct((num_rows, size), operands[0].dtype),
     grid=(num_rows,),
     in_specs=[block(operand.shape[1]) for operand in operands],
     out_specs=block(size),
-    # A warp adds up without a barrier, and has room for 16 x 16 numbers.
     compiler_params=triton.CompilerParams(
-      num_warps=max(1, largest // 512), num_stages=1
+      num_warps=_num_warps(config), num_stages=1
     ),
     interpret=jax.default_backend() == 'cpu',
     name=kernel.__name__.strip('_'),
   )(*operands)
+
+
+def _num_warps(config: interfaces.Memory) -> int:
+  """Returns the warps of a program, as few as have room for its matrices.
+
+  Within one a sum needs no barrier, and its registers hold some of 16 x 16.
+  """
+  largest = config.num_slots * max(config.num_slots, config.word_size)
+  return max(1, largest // 512)
 
 
 def _forward_kernel(config: interfaces.Memory, row: Any, after: Any) -> None:
@@ -182,8 +194,7 @@ class _Inputs(NamedTuple):
   """Inputs of an access, in the order of a row.
 
   Attributes:
-    state: a `MemoryState`; within a kernel, what has an axis for heads is a
-      list of a head each.
+    state: a `MemoryState`.
     numbers: the controller's output; within a kernel, the parts of an interface
       by name, before their activations.
     mask: 1 if the row does the access, or 0.
@@ -204,13 +215,13 @@ def _lay_out(config: interfaces.Memory) -> _Inputs:
     return _Part(start - math.prod(shape), shape)
 
   n, w, heads = config.num_slots, config.word_size, range(config.num_reads)
-  state = memory_state.MemoryState(
+  state = _State(
     memory=take(n, w),
     read_weights=[take(n) for _ in heads],
     write_weights=take(n),
     usage=take(n),
     words=[take(w) for _ in heads],
-    links=memory_state.LinkState(take(n, n), take(n)),
+    links=_Links(take(n, n), take(n)),
   )
   numbers: dict[str, Any] = {}
   for name, (shape, _) in interfaces.make_layout(config).items():
@@ -235,10 +246,10 @@ def _store(row: Any, parts: Any, values: Any) -> None:
 
 def _step(
   config: interfaces.Memory,
-  state: memory_state.MemoryState,
+  state: Any,
   numbers: Any,
   mask: types.Array,
-) -> memory_state.MemoryState:
+) -> Any:
   """Does the access of a row, with no operation that Triton lacks."""
   n, w = config.num_slots, config.word_size
   mask = jax.lax.stop_gradient(mask)
@@ -285,13 +296,13 @@ def _step(
     words = jnp.sum(_down(new, w) * memory, axis=0)
     all_weights.append(_select(mask, new, weights))
     all_words.append(_select(mask, words, state.words[head]))
-  return memory_state.MemoryState(
+  return _State(
     memory=memory,
     read_weights=all_weights,
     write_weights=_select(mask, write, state.write_weights),
     usage=_select(mask, usage, state.usage),
     words=all_words,
-    links=memory_state.LinkState(link, precedence),
+    links=_Links(link, precedence),
   )
 
 
