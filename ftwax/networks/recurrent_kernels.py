@@ -28,8 +28,8 @@ class Options(NamedTuple):
   Attributes:
     rows: rows of a program, a power of two and at least 16, as for products.
     num_warps: warps of a program; None for what suits the number of units.
-    registers: how many of a thread's 255 registers hold weights. The weights of
-      other gates are loaded at each step.
+    registers: how many of a thread's 255 registers hold weights. Those of
+      gates that they do not suffice for are loaded at each step.
     interpret: whether to run as plain JAX, on any device.
   """
 
@@ -43,7 +43,7 @@ _DEFAULTS = Options()
 
 
 class _Cell(NamedTuple):
-  """A core whose state has its output as the first leaf.
+  """A core; the first leaf of its state is its output.
 
   Attributes:
     step: `(product, inputs' part of the gates, state)` to the gates after their
@@ -91,7 +91,7 @@ def lstm(
   Returns:
     Hidden of all steps, [T, B, H]; and hidden and cell after the last one.
   """
-  return _unroll_rows(_LSTM, gates, w_h, start, state, options)
+  return _unroll_rows(_LSTM, options, w_h, gates, start, state)
 
 
 def gru(
@@ -102,7 +102,7 @@ def gru(
   options: Options = _DEFAULTS,
 ) -> tuple[types.Array, types.Array]:
   """Unrolls a GRU of gates [T, B, 3 H] and one state [B, H]; see `lstm`."""
-  states, (last,) = _unroll_rows(_GRU, gates, w_h, start, (state,), options)
+  states, (last,) = _unroll_rows(_GRU, options, w_h, gates, start, (state,))
   return states, last
 
 
@@ -115,9 +115,7 @@ def _lstm_step(product: Any, gates: _Arrays, state: _Arrays) -> Any:
   return (i, g, f, o), (o * jnp.tanh(cell), cell)
 
 
-def _lstm_back(
-  product: Any, gates: _Arrays, before: _Arrays, gradient: _Arrays
-) -> Any:
+def _lstm_back(product: Any, gates: Any, before: Any, gradient: Any) -> Any:
   (i, g, f, o), (_, cell), (d_hidden, d_cell) = gates, before, gradient
   tanh = jnp.tanh(f * cell + i * g)
   d_cell = d_cell + d_hidden * o * (1.0 - tanh * tanh)
@@ -131,11 +129,9 @@ def _lstm_back(
   return d_gates, (d_hidden, d_cell * f)
 
 
-def _lstm_weights(
-  gates: types.Array, hidden: types.Array, d_gates: types.Array
-) -> types.Array:
+def _lstm_weights(gates: Any, hidden: Any, d_gates: Any) -> types.Array:
   del gates
-  return jnp.einsum('tbi,tbo->io', hidden, d_gates)
+  return jnp.einsum('tbi,tbgo->igo', hidden, d_gates)
 
 
 def _gru_step(product: Any, gates: _Arrays, state: _Arrays) -> Any:
@@ -146,9 +142,7 @@ def _gru_step(product: Any, gates: _Arrays, state: _Arrays) -> Any:
   return (z, r, a), ((1.0 - z) * hidden + z * a,)
 
 
-def _gru_back(
-  product: Any, gates: _Arrays, before: _Arrays, gradient: _Arrays
-) -> Any:
+def _gru_back(product: Any, gates: Any, before: Any, gradient: Any) -> Any:
   (z, r, a), (hidden,), (d_hidden,) = gates, before, gradient
   d_a = d_hidden * z * (1.0 - a * a)
   d_z = d_hidden * (a - hidden) * z * (1.0 - z)
@@ -158,17 +152,10 @@ def _gru_back(
   return (d_z, d_r, d_a), (d_hidden + product(d_z, 0) + product(d_r, 1),)
 
 
-def _gru_weights(
-  gates: types.Array, hidden: types.Array, d_gates: types.Array
-) -> types.Array:
-  size = hidden.shape[-1]
-  reset = gates[..., size : 2 * size] * hidden
-  d_zr, d_a = jnp.split(d_gates, [2 * size], axis=-1)
-  products = (
-    jnp.einsum('tbi,tbo->io', hidden, d_zr),
-    jnp.einsum('tbi,tbo->io', reset, d_a),
-  )
-  return jnp.concatenate(products, axis=-1)
+def _gru_weights(gates: Any, hidden: Any, d_gates: Any) -> types.Array:
+  zr = _lstm_weights(gates, hidden, d_gates[:, :, :2])
+  a = _lstm_weights(gates, gates[:, :, 1] * hidden, d_gates[:, :, 2:])
+  return jnp.concatenate([zr, a], axis=1)
 
 
 _LSTM = _Cell(_lstm_step, _lstm_back, _lstm_weights)
@@ -176,42 +163,38 @@ _GRU = _Cell(_gru_step, _gru_back, _gru_weights)
 
 
 def _unroll_rows(
-  cell: _Cell,
-  gates: types.Array,
-  w_h: types.Array,
-  start: types.Array,
-  state: _Arrays,
-  options: Options,
-) -> tuple[types.Array, _Arrays]:
+  cell: _Cell, options: Options, w_h: Any, gates: Any, start: Any, state: Any
+) -> Any:
   """Unrolls any number of rows, by padding them to whole blocks."""
-  num_rows = start.shape[1]
+  (num_steps, num_rows), size = start.shape, len(w_h)
   extra = -num_rows % options.rows
 
-  def pad(array: types.Array) -> types.Array:
-    widths = [(0, 0)] * (array.ndim - 2) + [(0, extra), (0, 0)]
+  def pad(axis: int, array: types.Array) -> types.Array:
+    widths = [(0, extra * (i == axis)) for i in range(array.ndim)]
     return jnp.pad(array, widths) if extra else array
 
-  inputs = jax.tree.map(pad, (gates, start[..., None], tuple(state)))
-  outputs, last = _unroll(cell, options, w_h, *inputs)
+  outputs, last = _unroll(
+    cell, options, w_h.reshape(size, -1, size),
+    pad(1, gates.reshape(num_steps, num_rows, -1, size)),
+    pad(1, start[..., None]), tuple(pad(0, leaf) for leaf in state),
+  )  # fmt: skip
   return outputs[:, :num_rows], tuple(leaf[:num_rows] for leaf in last)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _unroll(cell: _Cell, options: Options, w_h: types.Array, *rows: Any) -> Any:
-  """Unrolls whole blocks of gates, start [T, B, 1] and state."""
+def _unroll(cell: _Cell, options: Options, w_h: Any, *rows: Any) -> Any:
+  """Unrolls gates [T, B, num_gates, H], start [T, B, 1] and a state."""
   outputs, _, last = _unroll_and_keep(cell, options, w_h, rows, keeps=False)
   return outputs, last
 
 
-def _forward(
-  cell: _Cell, options: Options, w_h: types.Array, *rows: Any
-) -> Any:
+def _forward(cell: _Cell, options: Options, w_h: Any, *rows: Any) -> Any:
   outputs, kept, last = _unroll_and_keep(cell, options, w_h, rows, keeps=True)
   return (outputs, last), (w_h, rows[1], *kept)
 
 
 def _unroll_and_keep(
-  cell: _Cell, options: Options, w_h: types.Array, rows: Any, keeps: bool
+  cell: _Cell, options: Options, w_h: Any, rows: Any, keeps: bool
 ) -> Any:
   """Returns outputs, what `_backward` needs if `keeps`, and the last state.
 
@@ -222,87 +205,83 @@ def _unroll_and_keep(
   steps = jax.ShapeDtypeStruct((len(gates), *state[0].shape), jnp.float32)
   kept = (gates, (steps,) * len(state)) if keeps else ()
   step = functools.partial(_forward_step, cell)
-  return _call(step, options, w_h, rows, (steps, kept, state))
+  return _run(step, options, w_h, rows, (steps, kept, state))
 
 
-def _backward(
-  cell: _Cell, options: Options, residuals: Any, cotangents: Any
-) -> Any:
-  w_h, start, gates, before = residuals
+def _backward(cell: _Cell, options: Options, kept: Any, cotangents: Any) -> Any:
+  w_h, start, gates, before = kept
   inputs = (gates, start, before, *cotangents)
   step = functools.partial(_backward_step, cell)
-  d_gates, d_state = _call(step, options, w_h, inputs, (gates, cotangents[1]))
+  d_gates, d_state = _run(step, options, w_h, inputs, (gates, cotangents[1]))
   return cell.weights(gates, before[0], d_gates), d_gates, None, d_state
 
 
 _unroll.defvjp(_forward, _backward)
 
 
-def _call(
-  step: Callable[[Any, Any, Any, Any, _Arrays], _Arrays],
-  options: Options,
-  w_h: types.Array,
-  inputs: tuple[Any, ...],
-  outputs: tuple[Any, ...],
+def _run(
+  step: Any, options: Options, w_h: types.Array, inputs: Any, outputs: Any
 ) -> Any:
-  """Runs a loop over time for each block of rows.
+  """Runs the loop over time, for each block of rows.
 
   Args:
-    step: `(load, inputs, outputs, index of the step, carry)` to the new carry;
-      `load(k)` returns the weights of a gate, [H, H], the others are references
-      to blocks, [T, R, size].
+    step: `(load, inputs, outputs, t, carry)` to the new carry; `load(k)`
+      returns the weights of a gate, [H, H]; inputs and outputs are references
+      to blocks, [T, R, ...].
     options: how the kernel is laid out.
-    w_h: weights, [H, num_gates * H].
-    inputs: leaves [T, B, size], with gates first; the last is the first carry,
-      leaves [B, H].
-    outputs: leaves with the shapes of the results; the last is that of the last
-      carry.
+    w_h: [H, num_gates, H].
+    inputs: leaves [T, B, ...], the gates first; and the first carry, leaves
+      [B, H].
+    outputs: what has the shapes of the results; and likewise the last carry.
   """
   # They take as long to import as JAX.
   import jax.experimental.pallas as pl
   from jax.experimental.pallas import triton
 
-  num_steps, num_rows, width = inputs[0].shape
-  size = len(w_h)
+  size, num_gates, _ = w_h.shape
   num_warps = options.num_warps or (4 if size <= 64 else 8)
-  num_held = options.registers * 32 * num_warps // size**2
+  num_held = min(num_gates, options.registers * 32 * num_warps // size**2)
 
   def kernel(w_ref: Any, *refs: Any) -> None:
-    held = [w_ref[:, _gate(k, size)] for k in range(width // size)[:num_held]]
-
-    def load(k: int) -> types.Array:
-      return held[k] if k < len(held) else w_ref[:, _gate(k, size)]
-
+    held = [w_ref[:, k] for k in range(num_held)]
     *given, first = refs[: len(inputs)]
     *written, last = refs[len(inputs) :]
-    carry = jax.lax.fori_loop(
-      0,
-      num_steps,
-      functools.partial(step, load, given, written),
-      tuple(ref[...] for ref in first),
+    step_ = functools.partial(
+      step, lambda k: held[k] if k < num_held else w_ref[:, k], given, written
     )
-    for ref, leaf in zip(last, carry, strict=True):
-      ref[...] = leaf
+    carry = tuple(ref[...] for ref in first)
+    carry = jax.lax.fori_loop(0, len(inputs[0]), step_, carry)
+    _store(last, ..., carry)
 
-  def block(leaf: Any) -> Any:
-    steps = leaf.shape[:-2]
-    shape = (*steps, options.rows, leaf.shape[-1])
-    return pl.BlockSpec(shape, lambda i: (*(0 for _ in steps), i, 0))
+  def split(axis: int, tree: Any) -> Any:
+    """Returns blocks of trees of arrays whose rows are that axis."""
 
+    def block(leaf: Any) -> Any:
+      shape = list(leaf.shape)
+      shape[axis] = options.rows
+      zeros = (0,) * leaf.ndim
+      return pl.BlockSpec(
+        shape, lambda i: (*zeros[:axis], i, *zeros[axis + 1 :])
+      )
+
+    return jax.tree.map(block, tree)
+
+  *steps, carry = inputs
+  *steps_written, carry_written = outputs
+  whole = pl.BlockSpec(w_h.shape, lambda i: (0, 0, 0))
   return pl.pallas_call(
     kernel,
-    grid=(num_rows // options.rows,),
-    in_specs=[
-      pl.BlockSpec(w_h.shape, lambda i: (0, 0)), *jax.tree.map(block, inputs)
+    grid=(inputs[0].shape[1] // options.rows,),
+    in_specs=[whole, *split(1, steps), split(0, carry)],
+    out_specs=[*split(1, steps_written), split(0, carry_written)],
+    out_shape=[
+      jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+      for tree in outputs
     ],
-    out_specs=jax.tree.map(block, outputs),
-    out_shape=jax.tree.map(
-      lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), outputs
-    ),
     # More would copy the weights of later steps ahead, which are the same.
     compiler_params=triton.CompilerParams(num_warps=num_warps, num_stages=1),
     interpret=options.interpret,
-  )(w_h, *inputs)  # fmt: skip
+  )(w_h, *inputs)
 
 
 def _forward_step(
@@ -311,13 +290,12 @@ def _forward_step(
   (gates, start), (hidden, kept) = inputs, outputs
   state = _reset(start[t], state)
   after, new = cell.step(
-    lambda rows, k: jnp.dot(rows, load(k)), _read(gates, t, hidden), state
+    lambda rows, k: jnp.dot(rows, load(k)), _load_gates(gates, t), state
   )
   hidden[t] = new[0]
   if kept:
-    _write(kept[0], t, after)
-    for ref, leaf in zip(kept[1], state, strict=True):
-      ref[t] = leaf
+    _store_gates(kept[0], t, after)
+    _store(kept[1], t, state)
   return new
 
 
@@ -326,35 +304,31 @@ def _backward_step(
 ) -> _Arrays:
   (gates, start, before, d_outputs), (d_gates,) = inputs, outputs
   t = start.shape[0] - 1 - i
-
-  def product(rows: types.Array, k: int) -> types.Array:
-    return jax.lax.dot_general(rows, load(k), (((1,), (1,)), ((), ())))
-
-  gradient = (gradient[0] + d_outputs[t], *gradient[1:])
-  state = tuple(ref[t] for ref in before)
   of_gates, gradient = cell.back(
-    product, _read(gates, t, d_outputs), state, gradient
+    # Columns by columns, which is the product with transposed weights.
+    lambda rows, k: jax.lax.dot_general(
+      rows, load(k), (((1,), (1,)), ((), ()))
+    ),
+    _load_gates(gates, t),
+    tuple(ref[t] for ref in before),
+    (gradient[0] + d_outputs[t], *gradient[1:]),
   )
-  _write(d_gates, t, of_gates)
+  _store_gates(d_gates, t, of_gates)
   return _reset(start[t], gradient)
 
 
-def _gate(k: int, size: int) -> slice:
-  """Returns the columns of a gate."""
-  return slice(k * size, (k + 1) * size)
+def _load_gates(ref: Any, t: Any) -> _Arrays:
+  return tuple(ref[t, :, k] for k in range(ref.shape[2]))
 
 
-def _read(gates: Any, t: Any, hidden: Any) -> _Arrays:
-  """Returns the gates of one step, [R, H] each; `hidden` tells H."""
-  size = hidden.shape[-1]
-  return tuple(
-    gates[t, :, _gate(k, size)] for k in range(gates.shape[-1] // size)
-  )
-
-
-def _write(ref: Any, t: Any, gates: _Arrays) -> None:
+def _store_gates(ref: Any, t: Any, gates: _Arrays) -> None:
   for k, gate in enumerate(gates):
-    ref[t, :, _gate(k, gate.shape[-1])] = gate
+    ref[t, :, k] = gate
+
+
+def _store(refs: Any, index: Any, leaves: _Arrays) -> None:
+  for ref, leaf in zip(refs, leaves, strict=True):
+    ref[index] = leaf
 
 
 def _reset(start: types.Array, state: _Arrays) -> _Arrays:

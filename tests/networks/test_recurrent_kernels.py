@@ -13,8 +13,6 @@ from ftwax.networks import recurrence, recurrent_cores, recurrent_kernels
 # Rows are one block and a part of another.
 T, B, H, MEMBERS = 5, 19, 16, 2
 INTERPRETED = recurrent_kernels.Options(interpret=True)
-# No weights stay in registers.
-LOADED = INTERPRETED._replace(registers=0)
 
 
 def _lstm_of_steps(gates, w_h, start, state):
@@ -72,15 +70,17 @@ def _assert_equal(found, expected):
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('options', [INTERPRETED, LOADED])
 @pytest.mark.parametrize('name', CORES)
-def test_kernels_do_what_steps_do(name, options):
+def test_kernels_do_what_steps_do(name):
   num_gates, kernel, of_steps = CORES[name]
   data = _data(num_gates)
-  unroll = functools.partial(kernel, options=options)
-  _assert_equal(jax.jit(unroll)(*data), of_steps(*data))
-  found = jax.jit(functools.partial(_values_and_gradients, unroll))(*data)
-  _assert_equal(found, _values_and_gradients(of_steps, *data))
+  unroll = functools.partial(kernel, options=INTERPRETED)
+  _assert_equal(jax.jit(unroll)(*data), jax.jit(of_steps)(*data))
+  found, expected = (
+    jax.jit(functools.partial(_values_and_gradients, each))(*data)
+    for each in (unroll, of_steps)
+  )
+  _assert_equal(found, expected)
 
 
 @pytest.mark.parametrize('name', CORES)
@@ -97,9 +97,10 @@ def test_kernels_do_so_for_several_members_in_a_loop(name):
 
     return jax.jit(lambda: jax.lax.scan(loop, (), None, length=2))()
 
-  _assert_equal(
-    each(functools.partial(kernel, options=INTERPRETED)), each(of_steps)
-  )
+  # No weights stay in registers.
+  options = INTERPRETED._replace(registers=0)
+  found = each(functools.partial(kernel, options=options))
+  _assert_equal(found, each(of_steps))
 
 
 @pytest.mark.parametrize('name', CORES)
@@ -113,7 +114,7 @@ def test_cores_use_the_kernels_where_they_fit(name, monkeypatch):
   transformed = hk.without_apply_rng(hk.transform(unroll))
   gates, _, start, _ = _data(CORES[name][0])
   params = transformed.init(jax.random.PRNGKey(0), gates, start)
-  expected = transformed.apply(params, gates, start)
+  expected = jax.jit(transformed.apply)(params, gates, start)
   used = []
 
   def kernel(*args):
@@ -122,7 +123,7 @@ def test_cores_use_the_kernels_where_they_fit(name, monkeypatch):
 
   monkeypatch.setattr(recurrent_kernels, 'fits', lambda size: size == H)
   monkeypatch.setattr(recurrent_kernels, name, kernel)
-  found = transformed.apply(params, gates, start)
+  found = jax.jit(lambda *args: transformed.apply(*args))(params, gates, start)
   assert used == [name]
   assert jax.tree.structure(found) == jax.tree.structure(expected)
   _assert_equal(found, expected)
