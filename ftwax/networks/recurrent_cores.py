@@ -89,7 +89,7 @@ class LSTM(hk.Module):
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
     gates, w_h = self._project(inputs)
-    if recurrent_kernels.fits(self._hidden_size):
+    if recurrent_kernels.fits(gates, w_h):
       hidden, last = recurrent_kernels.lstm(gates, w_h, start, state)
       return recurrence.CoreOutput(hidden, auxiliary={}), LSTMState(*last)
     # Taps are [B, T], so that the gradient is summed sequence by sequence.
@@ -157,7 +157,7 @@ class GRU(hk.Module):
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
     gates, w_h = _project(inputs, self._hidden_size, num_gates=3)
-    if recurrent_kernels.fits(self._hidden_size):
+    if recurrent_kernels.fits(gates, w_h):
       hidden, state = recurrent_kernels.gru(gates, w_h, start, state)
       return recurrence.CoreOutput(hidden, auxiliary={}), state
 

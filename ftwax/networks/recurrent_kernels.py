@@ -11,6 +11,7 @@ what is in registers, so gates are loaded, multiplied and stored one by one.
 """
 
 import functools
+import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -61,15 +62,20 @@ class _Cell(NamedTuple):
   weights: Callable[[types.Array, types.Array, types.Array], types.Array]
 
 
-def fits(hidden_size: int) -> bool:
-  """Returns whether the kernels run here, with so many units."""
+def fits(gates: types.Array, w_h: types.Array) -> bool:
+  """Returns whether the kernels run here, and for these arguments."""
   if jax.default_backend() != 'gpu' or not scans.counts_launches():
     return False
   # Those of AMD begin with letters.
   version = str(getattr(jax.devices()[0], 'compute_capability', ''))
-  is_recent = version[:1].isdigit() and float(version) >= 8.0
-  # Triton's sizes are powers of two.
-  return is_recent and hidden_size in (16, 32, 64, 128)
+  if not version[:1].isdigit() or float(version) < 8.0:
+    return False
+  # Triton's sizes are powers of two. JAX is going to remove its bindings.
+  return (
+    len(w_h) in (16, 32, 64, 128)
+    and gates.dtype == w_h.dtype == jnp.float32
+    and importlib.util.find_spec('jax.experimental.pallas.triton') is not None
+  )
 
 
 def lstm(
@@ -167,23 +173,22 @@ def _unroll_rows(
 ) -> Any:
   """Unrolls any number of rows, by padding them to whole blocks."""
   (num_steps, num_rows), size = start.shape, len(w_h)
-  extra = -num_rows % options.rows
-
-  def pad(axis: int, array: types.Array) -> types.Array:
-    widths = [(0, extra * (i == axis)) for i in range(array.ndim)]
-    return jnp.pad(array, widths) if extra else array
-
-  outputs, last = _unroll(
-    cell, options, w_h.reshape(size, -1, size),
-    pad(1, gates.reshape(num_steps, num_rows, -1, size)),
-    pad(1, start[..., None]), tuple(pad(0, leaf) for leaf in state),
-  )  # fmt: skip
-  return outputs[:, :num_rows], tuple(leaf[:num_rows] for leaf in last)
+  gates = gates.reshape(num_steps, num_rows, -1, size)
+  rows = gates, start[..., None], tuple(leaf[None] for leaf in state)
+  if extra := -num_rows % options.rows:
+    rows = jax.tree.map(
+      lambda leaf: jnp.pad(
+        leaf, [(0, extra * (i == 1)) for i in range(leaf.ndim)]
+      ),
+      rows,
+    )
+  outputs, last = _unroll(cell, options, w_h.reshape(size, -1, size), *rows)
+  return outputs[:, :num_rows], tuple(leaf[0, :num_rows] for leaf in last)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _unroll(cell: _Cell, options: Options, w_h: Any, *rows: Any) -> Any:
-  """Unrolls gates [T, B, num_gates, H], start [T, B, 1] and a state."""
+  """Unrolls gates [T, B, num_gates, H], start [T, B, 1], state [1, B, H]."""
   outputs, _, last = _unroll_and_keep(cell, options, w_h, rows, keeps=False)
   return outputs, last
 
@@ -202,7 +207,7 @@ def _unroll_and_keep(
   steps, after resets.
   """
   gates, _, state = rows
-  steps = jax.ShapeDtypeStruct((len(gates), *state[0].shape), jnp.float32)
+  steps = jax.ShapeDtypeStruct((len(gates), *state[0].shape[1:]), jnp.float32)
   kept = (gates, (steps,) * len(state)) if keeps else ()
   step = functools.partial(_forward_step, cell)
   return _run(step, options, w_h, rows, (steps, kept, state))
@@ -225,20 +230,21 @@ def _run(
   """Runs the loop over time, for each block of rows.
 
   Args:
-    step: `(load, inputs, outputs, t, carry)` to the new carry; `load(k)`
-      returns the weights of a gate, [H, H]; inputs and outputs are references
-      to blocks, [T, R, ...].
+    step: `(load, inputs, outputs, t, carry)` to the new carry, leaves [R, H];
+      `load(k)` returns the weights of a gate, [H, H]; inputs and outputs are
+      references to blocks, [T, R, ...].
     options: how the kernel is laid out.
     w_h: [H, num_gates, H].
-    inputs: leaves [T, B, ...], the gates first; and the first carry, leaves
-      [B, H].
-    outputs: what has the shapes of the results; and likewise the last carry.
+    inputs: gates and others, leaves [T, B, ...]; and the first carry, leaves
+      [1, B, H].
+    outputs: what has the shapes of the results, of which the last carry is one.
   """
   # They take as long to import as JAX.
   import jax.experimental.pallas as pl
   from jax.experimental.pallas import triton
 
   size, num_gates, _ = w_h.shape
+  num_steps, num_rows = inputs[0].shape[:2]
   num_warps = options.num_warps or (4 if size <= 64 else 8)
   num_held = min(num_gates, options.registers * 32 * num_warps // size**2)
 
@@ -246,38 +252,24 @@ def _run(
     held = [w_ref[:, k] for k in range(num_held)]
     *given, first = refs[: len(inputs)]
     *written, last = refs[len(inputs) :]
-    step_ = functools.partial(
+    body = functools.partial(
       step, lambda k: held[k] if k < num_held else w_ref[:, k], given, written
     )
-    carry = tuple(ref[...] for ref in first)
-    carry = jax.lax.fori_loop(0, len(inputs[0]), step_, carry)
-    _store(last, ..., carry)
+    carry = tuple(ref[0] for ref in first)
+    _store(last, 0, jax.lax.fori_loop(0, num_steps, body, carry))
 
-  def split(axis: int, tree: Any) -> Any:
-    """Returns blocks of trees of arrays whose rows are that axis."""
+  def block(leaf: Any) -> Any:
+    steps, _, *sizes = leaf.shape
+    zeros = (0,) * len(sizes)
+    return pl.BlockSpec((steps, options.rows, *sizes), lambda i: (0, i, *zeros))
 
-    def block(leaf: Any) -> Any:
-      shape = list(leaf.shape)
-      shape[axis] = options.rows
-      zeros = (0,) * leaf.ndim
-      return pl.BlockSpec(
-        shape, lambda i: (*zeros[:axis], i, *zeros[axis + 1 :])
-      )
-
-    return jax.tree.map(block, tree)
-
-  *steps, carry = inputs
-  *steps_written, carry_written = outputs
   whole = pl.BlockSpec(w_h.shape, lambda i: (0, 0, 0))
   return pl.pallas_call(
     kernel,
-    grid=(inputs[0].shape[1] // options.rows,),
-    in_specs=[whole, *split(1, steps), split(0, carry)],
-    out_specs=[*split(1, steps_written), split(0, carry_written)],
-    out_shape=[
-      jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
-      for tree in outputs
-    ],
+    jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), outputs),
+    grid=(num_rows // options.rows,),
+    in_specs=(whole, *jax.tree.map(block, inputs)),
+    out_specs=jax.tree.map(block, outputs),
     # More would copy the weights of later steps ahead, which are the same.
     compiler_params=triton.CompilerParams(num_warps=num_warps, num_stages=1),
     interpret=options.interpret,
@@ -305,7 +297,7 @@ def _backward_step(
   (gates, start, before, d_outputs), (d_gates,) = inputs, outputs
   t = start.shape[0] - 1 - i
   of_gates, gradient = cell.back(
-    # Columns by columns, which is the product with transposed weights.
+    # Of transposed weights.
     lambda rows, k: jax.lax.dot_general(
       rows, load(k), (((1,), (1,)), ((), ()))
     ),
