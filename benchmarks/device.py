@@ -20,6 +20,7 @@ import types
 import common
 import jax
 
+from ftwax import compilation
 from ftwax.agents import ppo
 from ftwax.environments import functional, jax_adapters
 from ftwax.networks import torsos
@@ -75,7 +76,7 @@ class Agent:
     )
     self.num_steps = self.num_iterations * made.sizes.steps_per_iteration
     self.state = jax.jit(made.init)(jax.random.PRNGKey(0))
-    self._call = jax.jit(
+    self._call = compilation.jit(
       functools.partial(made.call, self.num_iterations), donate_argnums=0
     )
 
@@ -127,7 +128,7 @@ def describe_speeds(speeds):
 # PureJaxRL's settings, in its file and for its MinAtar example.
 _CART_POLE = {'NUM_ENVS': 4, 'NUM_STEPS': 128, 'NUM_MINIBATCHES': 4}
 _MINATAR = {'NUM_ENVS': 64, 'NUM_STEPS': 128, 'NUM_MINIBATCHES': 8}
-_PUREJAXRL = {
+PUREJAXRL = {
   'LR': 5e-4,
   'UPDATE_EPOCHS': 4,
   'GAMMA': 0.99,
@@ -141,8 +142,8 @@ _PUREJAXRL = {
 }
 
 
-def import_purejaxrl(path):
-  """Imports PureJaxRL's `ppo.py` from a clone."""
+def import_purejaxrl(path, file='ppo'):
+  """Imports a module of PureJaxRL from a clone."""
   # Its wrappers import what only its other programs use.
   unused = {
     'brax': {'envs': None},
@@ -159,7 +160,7 @@ def import_purejaxrl(path):
     vars(module).update(contents)
     sys.modules.setdefault(name, module)
   sys.path.insert(0, str(pathlib.Path(path) / 'purejaxrl'))
-  return importlib.import_module('ppo')
+  return importlib.import_module(file)
 
 
 def compare_to_purejaxrl(path, seconds, rounds):
@@ -170,7 +171,7 @@ def compare_to_purejaxrl(path, seconds, rounds):
     ('CartPole-v1', _CART_POLE, 8),
     ('Breakout-MinAtar', _MINATAR, 1),
   ):
-    settings = {**_PUREJAXRL, **own, 'ENV_NAME': name}
+    settings = {**PUREJAXRL, **own, 'ENV_NAME': name}
     config = ppo.PPOConfig(
       core='feed_forward',
       skip_connection=False,

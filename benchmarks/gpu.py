@@ -1,34 +1,79 @@
-"""How well a device run uses its device: roofline and idle time.
+"""How fast a GPU trains: PPO beside PureJaxRL, and the main experiment.
 
-    uv run --with 'jax[cuda12]' benchmarks/gpu.py
-    uv run benchmarks/gpu.py --experiment=catch --flags=--num_environments=1024
+    uv run --with 'jax[cuda13]' --with gymnax --with distrax --with flax \
+      benchmarks/gpu.py --purejaxrl=PATH
+    uv run --with 'jax[cuda13]' benchmarks/gpu.py --flags=--num_environments=64
 
-Compiles the call of an experiment, with each flag that `--flags` gives, as the
-device runtime does and prints steps/s with the host's work left out; the FLOPs
-of a step, counted in what JAX traced; their share of the device's peak, that of
-large matrix products in the same process; and, on an accelerator, the share of
-a trace in which it did nothing, which is time lost to launches.
+The first makes three tables within eight minutes; PATH is a clone, which needs
+`nn.GRUCell(features=...)` in `ppo_rnn.py` for today's Flax. Each row is a
+process: all compile side by side, then one at a time is measured.
+
+- PPO of the sizes of PureJaxRL's examples, ours and theirs in turn; theirs also
+  with the CUDA graphs of loops that our programs ask XLA for.
+- The call of the main experiment, as the device runtime compiles it: steps/s
+  with the host's work left out; kernels of an iteration; the share of time in
+  which none ran, if each took as long as in a trace; FLOPs, counted in what JAX
+  traced, and their share of the peak, that of large products; and memory.
+- Three updates on the device and on the CPU at the highest precision.
+
+With `--flags`, once for each row, only the second, of any experiment.
 """
 
 import argparse
+import dataclasses
+import fcntl
 import functools
 import glob
 import gzip
 import json
 import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import common
+import device
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from ftwax import compilation
+import ftwax
+from ftwax import compilation, scans
+from ftwax.agents import ftw, ppo
 from ftwax.cli import launch
+from ftwax.environments import jax_adapters, memory_chain
+from ftwax.networks import cores, torsos
+from ftwax.replay import replay_options
 from ftwax.runtime import prepare
 from ftwax.runtime.device import train
+
+# Kind, game, environments of an agent, agents, and iterations of a call.
+_PEERS = (
+  ('feed-forward', 'CartPole-v1', 4, 1, 64),
+  ('feed-forward', 'CartPole-v1', 2048, 1, 16),
+  ('feed-forward', 'CartPole-v1', 4, 256, 16),
+  ('feed-forward', 'Breakout-MinAtar', 1024, 1, 16),
+  ('GRU', 'CartPole-v1', 2048, 1, 6),
+  ('GRU', 'Breakout-MinAtar', 512, 1, 6),
+  ('GRU', 'CartPole-v1', 64, 16, 6),
+)
+_EXPERIMENTS = (
+  '--num_environments=512',
+  '--num_environments=2048 --num_members=16',
+  '--num_environments=8192',
+  '--core=rpth --num_environments=2048',
+  '--agent=paper --num_environments=1024',
+)
+_CORES = ('feed_forward', 'lstm', 'gru', 'gtrxl', 'lru', 'rpth', 'rpth_dnc')
+
+# A call has this many iterations, and this many are timed.
+_NUM_ITERATIONS, _NUM_CALLS = 4, 5
 
 
 def count_flops(jaxpr: Any) -> float:
@@ -66,8 +111,8 @@ def _inner(values: Iterable[Any]) -> Iterable[Any]:
         yield each
 
 
-def find_idle_share(events: Iterable[dict[str, Any]]) -> float | None:
-  """Returns the share of time in which no kernel ran; None without a device.
+def find_kernels(events: Iterable[dict[str, Any]]) -> list[float]:
+  """Returns the seconds of each kernel in a trace.
 
   Args:
     events: those of a trace in Chrome's format, with times in microseconds.
@@ -79,18 +124,13 @@ def find_idle_share(events: Iterable[dict[str, Any]]) -> float | None:
     if event.get('name') == 'process_name'
     and event['args']['name'].startswith('/device:')
   }
-  spans = sorted(
-    (event['ts'], event['ts'] + event['dur'])
+  return [
+    event['dur'] / 1e6
     for event in events
-    if event.get('ph') == 'X' and event['pid'] in devices
-  )
-  if not spans:
-    return None
-  busy, until = 0.0, spans[0][0]
-  for start, end in spans:
-    busy += max(0.0, end - max(start, until))
-    until = max(until, end)
-  return 1 - busy / (until - spans[0][0])
+    if event.get('ph') == 'X'
+    and event['pid'] in devices
+    and 'hlo_op' in event.get('args', {})
+  ]
 
 
 def measure_peak(size: int, seconds: float) -> float:
@@ -103,59 +143,263 @@ def measure_peak(size: int, seconds: float) -> float:
   return 2.0 * size**3 / measured.minimum
 
 
-def _trace(call: Any, state: Any) -> tuple[Any, float | None]:
-  """Runs a call under the profiler; returns its state and the idle share."""
+def _trace(call: Callable[[], Any]) -> list[float]:
+  """Runs a call under the profiler; returns the seconds of its kernels."""
   with tempfile.TemporaryDirectory() as directory:
     with jax.profiler.trace(directory):
-      state, _ = jax.block_until_ready(call(state))
+      call()
     (path,) = glob.glob(f'{directory}/**/*.trace.json.gz', recursive=True)
     with gzip.open(path, 'rt', encoding='utf-8') as file:
-      return state, find_idle_share(json.load(file)['traceEvents'])
+      return find_kernels(json.load(file)['traceEvents'])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Turns:
+  """Processes that wait for each other, then measure one at a time.
+
+  Attributes:
+    folder: with a file for each process that is ready.
+    num_processes: number of them.
+  """
+
+  folder: pathlib.Path
+  num_processes: int
+
+  def be_ready(self) -> None:
+    """Lets the others begin, also when this process has failed."""
+    (self.folder / f'{os.getpid()}.ready').touch()
+
+  def wait(self) -> Any:
+    """Waits for its turn, which ends when the file returned is closed."""
+    self.be_ready()
+    while len([*self.folder.glob('*.ready')]) < self.num_processes:
+      time.sleep(0.5)
+    lock = open(self.folder / 'lock', 'w', encoding='utf-8')  # noqa: SIM115
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def _time_in_turn(calls: Sequence[Callable[[], Any]]) -> list[float]:
+  """Returns the median seconds of each call; the first of each is compiled."""
+  times: list[list[float]] = [[] for _ in calls]
+  for _ in range(_NUM_CALLS):
+    for call, own in zip(calls, times, strict=True):
+      start = time.perf_counter()
+      call()
+      own.append(time.perf_counter() - start)
+  return [statistics.median(own) for own in times]
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+  start = time.perf_counter()
+  call()
+  return time.perf_counter() - start
+
+
+def beside_purejaxrl(path: str, index: int, turns: _Turns) -> list[Any]:
+  """Measures a row of the first table."""
+  kind, game, num_environments, num_agents, num_iterations = _PEERS[index]
+  common_options: dict[str, Any] = {
+    'sequence_length': 128,
+    'batch_size': num_environments,
+    'queue': replay_options.Queue(max_size=num_environments),
+    'num_epochs': 4,
+    'num_minibatches': 4,
+    'value_clip': 0.2,
+  }
+  if kind == 'GRU':
+    config = ppo.PPOConfig(core=cores.GRU(128), **common_options)
+  else:
+    config = ppo.PPOConfig(
+      core='feed_forward',
+      skip_connection=False,
+      torso=torsos.Torso(hidden_sizes=(64,)),
+      separate_value=True,
+      **common_options,
+    )
+  environment = jax_adapters.make(f'gymnax:{game}')
+  agent = device.Agent(ppo, config, environment, num_agents, num_iterations)
+  file = 'ppo_rnn' if kind == 'GRU' else 'ppo'
+  rival = device.import_purejaxrl(path, file).make_train(
+    {
+      **device.PUREJAXRL,
+      'ENV_NAME': game,
+      'NUM_ENVS': num_environments,
+      'NUM_STEPS': 128,
+      'NUM_MINIBATCHES': 4,
+      'TOTAL_TIMESTEPS': agent.num_steps // num_agents,
+    }
+  )
+  keys = jax.random.split(jax.random.PRNGKey(0), num_agents)
+  # By default, and with graphs of loops.
+  theirs = [jit(jax.vmap(rival)) for jit in (jax.jit, compilation.jit)]
+  calls = [
+    agent.run,
+    *[
+      functools.partial(lambda run: jax.block_until_ready(run(keys)), run)
+      for run in theirs
+    ],
+  ]
+  compiling = [_seconds(call) for call in calls]
+  with turns.wait():
+    seconds = _time_in_turn(calls)
+  speeds = [f'{agent.num_steps / each / 1e6:.3g}M' for each in seconds]
+  ratios = [f'{each / seconds[0]:.2f}' for each in seconds[1:]]
+  sizes = f'{num_environments:,}' + f' x {num_agents}' * (num_agents > 1)
+  first = ', '.join(f'{each:.0f}' for each in compiling[:2])
+  return [kind, game, sizes, *speeds, *ratios, first]
+
+
+def of_experiment(name: str, flags: str, turns: _Turns) -> list[Any]:
+  """Measures a row of the second table."""
+  start = time.perf_counter()
+  options = ['--runtime=device', '--num_devices=1', *flags.split()]
+  parts = prepare.prepare(launch.find(name, options).build())
+  loop = train.make_loop(parts)
+  num_steps = _NUM_ITERATIONS * loop.sizes.steps_per_iteration
+  function = functools.partial(loop.call, _NUM_ITERATIONS)
+  state = compilation.jit_unoptimized(loop.init)(parts.key)
+  flops = count_flops(jax.make_jaxpr(function)(state).jaxpr) / num_steps
+  compiled = compilation.jit(function, donate_argnums=0)
+
+  def call() -> None:
+    nonlocal state
+    state, _ = jax.block_until_ready(compiled(state))
+
+  call()
+  compiling = time.perf_counter() - start
+  with turns.wait():
+    (seconds,) = _time_in_turn([call])
+    peak = measure_peak(8192 if jax.default_backend() != 'cpu' else 512, 1.0)
+    kernels = _trace(call)
+  share = flops * num_steps / seconds / peak
+  memory = (jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use', 0)
+  return [
+    f'{name} {flags}',
+    f'{num_steps / seconds / 1e6:.3g}M',
+    f'{1e3 * seconds / _NUM_ITERATIONS:.1f}',
+    f'{len(kernels) / _NUM_ITERATIONS:,.0f}' if kernels else 'no trace',
+    f'{max(0.0, 1 - sum(kernels) / seconds):.0%}' if kernels else 'no trace',
+    f'{flops / 1e6:.2f}',
+    f'{share:.1%} of {peak / 1e12:.3g} TFLOP/s',
+    f'{memory / 2**30:.1f} GiB',
+    f'{compiling:.0f}',
+  ]
+
+
+def on_both(core: str, turns: _Turns) -> list[Any]:
+  """Measures a row of the third table."""
+  options: dict[str, Any] = {'core': core, 'batch_size': 16}
+  agent: Any = ppo.PPOConfig(**options)
+  if core.startswith('rpth'):
+    agent = ftw.FTWConfig(tasks=(), **options)
+  experiment = ftwax.ExperimentConfig(
+    agent=agent,
+    environment=memory_chain.make(10),
+    max_num_actor_steps=3 * 16 * agent.sequence_length,
+    num_environments=16,
+  )
+  ends = []
+  on_device = scans.counts_launches
+  for where, is_packed in (
+    (jax.devices('cpu')[0], lambda: False),
+    (jax.devices()[0], on_device),
+  ):
+    scans.counts_launches = is_packed
+    init, run = ftwax.make_train(experiment)
+    with jax.default_device(where), jax.default_matmul_precision('highest'):
+      state, _ = compilation.jit(run)(jax.jit(init)(jax.random.PRNGKey(0)))
+      ends.append(jax.tree.leaves(jax.device_get(state.training.params)))
+  turns.wait().close()
+  differences, values = (
+    math.hypot(*(float(np.linalg.norm(leaf)) for leaf in leaves))
+    for leaves in (
+      [one - other for one, other in zip(*ends, strict=True)],
+      ends[0],
+    )
+  )
+  return [core, f'{differences / values:.0e}']
+
+
+_TABLES = {
+  'peers': (
+    'PPO, T = 128, 4 epochs of 4 minibatches, steps/s',
+    ['', 'game', 'environments', 'ftwax', 'PureJaxRL', 'with graphs', 'ratio']
+    + ['with graphs', 'first calls, s'],
+  ),
+  'experiments': (
+    f'Medians of {_NUM_CALLS} calls of {_NUM_ITERATIONS} iterations',
+    ['', 'steps/s', 'ms an iteration', 'kernels', 'idle', 'MFLOP a step']
+    + ['of the peak', 'memory', 'first call, s'],
+  ),
+  'cores': (
+    'Parameters after three updates on the CPU and the device',
+    ['core', 'relative difference'],
+  ),
+}
+
+
+def _run_all(rows: Sequence[tuple[str, int]]) -> None:
+  """Starts a process for each row; prints the tables."""
+  print(f'{len(rows)} processes compile, then are measured', flush=True)
+  with tempfile.TemporaryDirectory() as folder:
+    processes = [
+      subprocess.Popen(
+        [sys.executable, *sys.argv, f'--row={table}/{index}/{len(rows)}']
+        + [f'--folder={folder}'],
+        env={**os.environ, 'XLA_PYTHON_CLIENT_PREALLOCATE': 'false'},
+        stdout=subprocess.PIPE,
+        text=True,
+      )
+      for table, index in rows
+    ]
+    outputs = [process.communicate()[0] for process in processes]
+  print(common.machine_line())
+  for name, (title, header) in _TABLES.items():
+    measured = [
+      json.loads(output.splitlines()[-1])
+      if process.returncode == 0
+      else [f'{index}', 'failed', *[''] * (len(header) - 2)]
+      for (table, index), process, output in zip(
+        rows, processes, outputs, strict=True
+      )
+      if table == name
+    ]
+    if measured:
+      common.print_table(title, header, measured)
 
 
 def main() -> None:
-  """Prints the table."""
+  """Prints the tables, or measures one row of them."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+  parser.add_argument('--purejaxrl', help='Clone of PureJaxRL.')
   parser.add_argument('--experiment', default='capture_the_flag')
-  parser.add_argument('--flags', action='append', default=[])
-  parser.add_argument('--num_calls', type=int, default=5)
-  parser.add_argument('--peak_size', type=int, default=2048)
+  parser.add_argument('--flags', action='append', help='Of one row.')
+  parser.add_argument('--row', help=argparse.SUPPRESS)
+  parser.add_argument('--folder', help=argparse.SUPPRESS)
   arguments = parser.parse_args()
-  flags = ['--runtime=device', *arguments.flags]
-  parts = prepare.prepare(launch.find(arguments.experiment, flags).build())
-  loop = train.make_loop(parts)
-  per_round = loop.sizes.iterations_per_round(parts.experiment.steps_per_round)
-  num_iterations = loop.sizes.iterations_per_call(
-    per_round, parts.experiment.max_num_actor_steps
-  )
-  num_steps = num_iterations * loop.sizes.steps_per_iteration
-  function = functools.partial(loop.call, num_iterations)
-  state = compilation.jit_unoptimized(loop.init)(parts.key)
-  flops = count_flops(jax.make_jaxpr(function)(state).jaxpr) / num_steps
-  call = jax.jit(function, donate_argnums=0)
-  state, _ = jax.block_until_ready(call(state))
-  start = time.perf_counter()
-  for _ in range(arguments.num_calls):
-    state, _ = jax.block_until_ready(call(state))
-  seconds = time.perf_counter() - start
-  speed = arguments.num_calls * num_steps / seconds
-  idle = None
-  if jax.default_backend() != 'cpu':
-    state, idle = _trace(call, state)
-  peak = measure_peak(arguments.peak_size, 2.0)
-  common.print_table(
-    common.machine_line(),
-    ['experiment', 'steps/s', 'MFLOP a step', 'of the peak', 'idle'],
-    [
-      [
-        ' '.join([arguments.experiment, *arguments.flags]),
-        f'{speed:,.0f}',
-        f'{flops / 1e6:.3f}',
-        f'{flops * speed / peak:.1%} of {peak / 1e9:,.0f} GFLOP/s',
-        'no trace on a CPU' if idle is None else f'{idle:.1%}',
-      ]
-    ],
-  )
+  flags = arguments.flags or _EXPERIMENTS
+  if arguments.row:
+    table, index, num_rows = arguments.row.split('/')
+    turns = _Turns(pathlib.Path(arguments.folder), int(num_rows))
+    measure = {
+      'peers': lambda i: beside_purejaxrl(arguments.purejaxrl, i, turns),
+      'experiments': lambda i: of_experiment(
+        arguments.experiment, flags[i], turns
+      ),
+      'cores': lambda i: on_both(_CORES[i], turns),
+    }[table]
+    try:
+      print(json.dumps(measure(int(index))))
+    finally:
+      turns.be_ready()
+    return
+  lengths = {'experiments': len(flags)}
+  if not arguments.flags:
+    lengths['cores'] = len(_CORES)
+  if arguments.purejaxrl:
+    lengths['peers'] = len(_PEERS)
+  _run_all([(name, i) for name, n in lengths.items() for i in range(n)])
 
 
 if __name__ == '__main__':

@@ -1,6 +1,6 @@
 """Evolution judged by its best member, against members that never copy.
 
-    uv run research/evolution.py --tasks catch cartpole --num_seeds=5
+    uv run research/evolution.py --tasks catch --num_seeds=10
 
 A cell is one run: an arm of a task with a seed, on one core. After it, the best
 of its members is chosen on some games, and that member alone is scored on
@@ -10,10 +10,9 @@ steps, summed over members:
   apart    N members with values drawn from the priors, which never copy
   copies   the same members at the start, which copy as the task has it
   search   random search in breadth: 2 N members, half the steps each
-  others   `copies` with one change; see `ARMS`
+  late     `copies`, four times as rare
 
-In games of two teams the best member of an arm also plays that of `apart` with
-the same seed. Finished cells are kept in `--directory` and not repeated, and an
+Finished cells are kept in `--directory` and not repeated, and an
 interrupted run is resumed. The table shows means over seeds, and the mean
 difference to `apart` of the same seeds with the 95% interval of Student's t.
 
@@ -39,12 +38,9 @@ import pbt_catch
 import scipy.stats
 
 import ftwax
-from ftwax import hyperparameters
-from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.experiments import capture_the_flag  # noqa: TID251
 from ftwax.inference import loading
-from ftwax.networks import torsos
 from ftwax.population import evolution, ratings, selection
 from ftwax.population import state as state_lib
 from ftwax.records import loggers
@@ -90,75 +86,24 @@ def catch(seed: int, num_members: int) -> _Experiment:
   return pbt_catch.make_experiment(options, seed, exploits=True)
 
 
-def wide_catch(seed: int, num_members: int) -> _Experiment:
-  """The same on a board of 15 columns, which is harder."""
-
-  def make_environment(seed: int) -> Any:
-    del seed
-    return pbt_catch.catch.make(rows=10, columns=15)
-
-  return catch(seed, num_members).replace(environment=make_environment)
-
-
-def cartpole(seed: int, num_members: int) -> _Experiment:
-  """Eight PPO agents on Gymnasium's CartPole, 5,000 steps each."""
-  config = ppo.PPOConfig(
-    core='feed_forward',
-    torso=torsos.Torso(hidden_sizes=(64,)),
-    sequence_length=32,
-    batch_size=4,
-    num_epochs=4,
-    num_minibatches=2,
-  ).replace(
-    learning_rate=hyperparameters.LogUniform(1e-5, 1e-1),
-    entropy_cost=hyperparameters.LogUniform(1e-4, 1e-1),
-    discount=0.98,
-  )
-  return ftwax.ExperimentConfig(
-    name='cartpole',
-    agent=config,
-    environment='CartPole-v1',
-    max_num_actor_steps=40_000,
-    num_environments=4 * num_members,
-    steps_per_round=320,
-    replay='functional',
-    seed=seed,
-    population=ftwax.PopulationConfig(
-      num_members=num_members,
-      burn_in_games=20,
-      num_returns=10,
-      select=selection.Truncation(0.25),
-      explore=evolution.Perturb(1.0),
-    ),
-  )
-
-
-def flag(seed: int, num_members: int, share: float = 1.0) -> _Experiment:
-  """The short run of the main experiment, 8M steps."""
+def flag_quarter(seed: int, num_members: int) -> _Experiment:
+  """A quarter of the main experiment's short run, and of its burn-in."""
   options = capture_the_flag.Options
   return capture_the_flag.build(
     options(
       seed=seed,
       num_members=num_members,
       num_environments=8 * num_members,
-      max_num_actor_steps=int(share * options.max_num_actor_steps),
-      burn_in_games=int(share * options.burn_in_games),
+      max_num_actor_steps=options.max_num_actor_steps // 4,
+      burn_in_games=options.burn_in_games // 4,
     )
   )
 
 
-def flag_quarter(seed: int, num_members: int) -> _Experiment:
-  """A quarter of that, with chances to copy four times as often."""
-  return flag(seed, num_members, 0.25)
-
-
-# The members, the runtime and the experiment of each task.
-TASKS: dict[str, tuple[int, str, Callable[[int, int], _Experiment]]] = {
-  'catch': (8, 'device', catch),
-  'wide_catch': (8, 'device', wide_catch),
-  'cartpole': (8, 'local', cartpole),
-  'flag_quarter': (4, 'device', flag_quarter),
-  'flag': (4, 'device', flag),
+# The members and the experiment of each task.
+TASKS: dict[str, tuple[int, Callable[[int, int], _Experiment]]] = {
+  'catch': (8, catch),
+  'flag_quarter': (4, flag_quarter),
 }
 
 
@@ -172,24 +117,6 @@ def apart(experiment: _Experiment) -> _Experiment:
   return _with_population(experiment, exploits=False)
 
 
-def confident(experiment: _Experiment) -> _Experiment:
-  """Copies need evidence, from ratings that have little noise."""
-  select: Any = experiment.population.select
-  select = select.replace(confidence=0.95)
-  return _with_population(experiment, k_factor=1.0, select=select)
-
-
-def quiet(experiment: _Experiment) -> _Experiment:
-  """Ratings have little noise, which only matters in games."""
-  return _with_population(experiment, k_factor=1.0)
-
-
-def lineages(experiment: _Experiment) -> _Experiment:
-  """Half of the founders keep descendants."""
-  num_lineages = experiment.population.num_members // 2
-  return _with_population(experiment, min_lineages=num_lineages)
-
-
 def late(experiment: _Experiment) -> _Experiment:
   """Copies are four times as rare, and the first is as late."""
   games = 4 * experiment.population.burn_in_games
@@ -200,9 +127,6 @@ ARMS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'apart': apart,
   'copies': copies,
   'search': apart,
-  'quiet': quiet,
-  'confident': confident,
-  'lineages': lineages,
   'late': late,
 }
 
@@ -212,7 +136,7 @@ def _with_population(experiment: _Experiment, **changes: Any) -> _Experiment:
 
 
 def _make(task: str, arm: str, seed: int) -> _Experiment:
-  num_members, _, build = TASKS[task]
+  num_members, build = TASKS[task]
   if arm == 'search':
     num_members *= 2
   return ARMS[arm](build(seed, num_members)).replace(
@@ -228,7 +152,7 @@ def run(options: Options, task: str, arm: str, seed: int) -> dict[str, Any]:
   start = time.perf_counter()
   result = ftwax.run(
     experiment,
-    runtime=TASKS[task][1],
+    runtime='device',
     run_dir=directory,
     resume=directory.exists(),
   )
@@ -237,7 +161,7 @@ def run(options: Options, task: str, arm: str, seed: int) -> dict[str, Any]:
   best = int(np.argmax(scores))
   (score,) = _play(experiment, agents[best : best + 1], _NUM_SCORE, 1)
   rows = loggers.read_jsonl(directory / 'lineage.jsonl')
-  cell = {
+  return {
     'task': task,
     'arm': arm,
     'seed': seed,
@@ -250,78 +174,66 @@ def run(options: Options, task: str, arm: str, seed: int) -> dict[str, Any]:
     'steps': result.counts.actor_steps,
     'seconds': round(time.perf_counter() - start),
   }
-  other = _read(options).get((task, 'apart', seed))
-  if arm != 'apart' and other is not None and len(score) > 1:
-    cell['against_apart'] = _match(options, experiment, cell, other)
-  return cell
 
 
 def _play(
   experiment: _Experiment, agents: Sequence[Any], num_games: int, turn: int
 ) -> Any:
   """Returns agents' scores against scripts [N, K], or mean returns [N, 1]."""
+  if experiment.name == 'capture_the_flag':
+    games = Games(experiment, len(agents), num_games)
+    return games.play(jax.device_get(_stack(agents)), turn)
   players = ftwax.PopulationConfig(num_members=len(agents), exploits=False)
   parts = prepare.prepare(experiment.replace(population=players))
-  if parts.spec.num_players > 1:
-    row = evaluation.make_row(_play_games(parts, agents, num_games, turn))
-  else:
-    variables = [agent.variables for agent in agents]
-    row = evaluation.make_row(
-      evaluations.evaluate(parts, variables, num_games, (turn,))
-    )
+  variables = [agent.variables for agent in agents]
+  row = evaluation.make_row(
+    evaluations.evaluate(parts, variables, num_games, (turn,))
+  )
   returns = row.get('member_returns', [row['episode_return']])
-  return np.array(row.get('member_scores', np.expand_dims(returns, 1)))
+  return np.expand_dims(returns, 1)
 
 
-def _play_games(
-  parts: prepare.Prepared, agents: Sequence[Any], num_games: int, turn: int
-) -> evaluation.Outcome:
-  """Plays games against scripts, compiled."""
-  plan = evaluation.make_plan(parts, num_games)
-  players = matches.Matches(
-    compiled_arena.make_arena(
-      parts.evaluation_game, plan.seating, list(plan.opponents.values())
-    ),
-    parts.evaluation_policy,
-    sharding.make_mesh(None),
-  )
-  results = players.play(
-    jax.random.fold_in(parts.key, turn),
-    jax.device_get(_stack(agents)),
-    plan.seats,
-    plan.games_per_place,
-  )
-  return evaluation.Outcome(plan, evaluation.count_results(results, plan))
+class Games:
+  """Games of agents against the scripts, compiled once."""
+
+  def __init__(self, experiment: _Experiment, num_agents: int, num_games: int):
+    """Plans so many games of each agent."""
+    players = ftwax.PopulationConfig(num_members=num_agents, exploits=False)
+    parts = prepare.prepare(
+      experiment.replace(population=players, num_environments=num_agents)
+    )
+    plan = evaluation.make_plan(parts, num_games)
+    self._plan, self._key = plan, parts.key
+    self._matches = matches.Matches(
+      compiled_arena.make_arena(
+        parts.evaluation_game, plan.seating, list(plan.opponents.values())
+      ),
+      parts.evaluation_policy,
+      sharding.make_mesh(None),
+    )
+
+  def compile(self, variables: Any) -> None:
+    """Compiles ahead of time for variables [N, ...]."""
+    self._matches.compile(variables, self._plan.seats)
+
+  def play(self, variables: Any, turn: int) -> Any:
+    """Returns scores [N, K] of variables [N, ...]; each turn has its games."""
+    plan = self._plan
+    results = self._matches.play(
+      jax.random.fold_in(self._key, turn),
+      variables,
+      plan.seats,
+      plan.games_per_place,
+    )
+    results = evaluation.count_results(results, plan)
+    row = evaluation.make_row(evaluation.Outcome(plan, results))
+    return np.array(row['member_scores'])
 
 
 def _stack(agents: Sequence[Any]) -> Any:
   return jax.tree.map(
     lambda *leaves: jnp.stack(leaves), *(agent.variables for agent in agents)
   )
-
-
-def _match(
-  options: Options, experiment: _Experiment, first: Any, second: Any
-) -> float:
-  """Returns the score of the first cell's best member against the second's."""
-  agents = [
-    loading.load(
-      _directory(options, cell['task'], cell['arm'], cell['seed']),
-      cell['best'],
-      greedy=False,
-    )
-    for cell in (first, second)
-  ]
-  game = experiment.evaluation_factory(0)
-  results = matches.round_robin(
-    jax.random.PRNGKey(first['seed']),
-    game,
-    agents[0].actor,
-    _stack(agents),
-    {},
-    _NUM_SCORE,
-  )
-  return float(evaluation.summarize(results, game.teams, 2).win_rates[0, 1])
 
 
 def _founders(rows: Sequence[Any], num_members: int) -> list[int]:
@@ -353,7 +265,7 @@ def _read(options: Options) -> dict[tuple[str, str, int], Any]:
   return {(cell['task'], cell['arm'], cell['seed']): cell for cell in cells}
 
 
-def _with_interval(differences: Sequence[float]) -> str:
+def with_interval(differences: Sequence[float]) -> str:
   """Formats a mean of differences over seeds."""
   if len(differences) < 2:
     return ' '.join(f'{difference:+.3f}' for difference in differences)
@@ -369,17 +281,15 @@ def _summarize(arm: str, cells: Any, baseline: Any) -> list[Any]:
     return f'{np.mean([read(cell) for cell in cells.values()]):.{digits}f}'
 
   shared = [] if arm == 'apart' else sorted(cells.keys() & baseline.keys())
-  matches = [cell.get('against_apart', np.nan) for cell in cells.values()]
   return [
     arm,
     len(cells),
     mean(lambda cell: cell['score']),
     mean(lambda cell: cell['scores'][-1]),
     mean(lambda cell: np.mean(cell['choice'])),
-    _with_interval(
+    with_interval(
       [cells[seed]['score'] - baseline[seed]['score'] for seed in shared]
     ),
-    _with_interval([score - 0.5 for score in matches if np.isfinite(score)]),
     mean(lambda cell: cell['copies'], 1),
     mean(lambda cell: cell['founders'], 1),
     mean(lambda cell: cell['seconds'], 0),
@@ -404,7 +314,7 @@ def print_tables(options: Options) -> None:
         f'{task}: score of the best, on the hardest opponent, mean of members',
         [
           'arm', 'seeds', 'best', 'hardest', 'members', 'best less apart',
-          'against apart', 'copies', 'founders', 'seconds',
+          'copies', 'founders', 'seconds',
         ],
         rows,
       )  # fmt: skip

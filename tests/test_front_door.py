@@ -89,9 +89,26 @@ def _num_lines(path):
   return sum(bool(line) and not line.startswith('#') for line in lines)
 
 
+# Fewest lines of the same task with Stable-Baselines3, rejax and CleanRL, whose
+# programs were kept until commit fde05ec; the others could not do two of them.
+LINES_OF_OTHERS = {
+  'deploy': 12,
+  'environment': 21,
+  'evaluate': 4,
+  'film': 7,
+  'go_on': 6,
+  'network': 20,
+  'recurrent': 4,
+  'score': 10,
+  'seeds': 5,
+  'sweep': 19,
+}
+
+
 def test_no_task_takes_more_lines_than_with_others():
   tasks = sorted((ROOT / 'benchmarks' / 'ease_tasks').glob('*_ours.py'))
-  assert len(tasks) == 12
-  for ours in tasks:
-    for other in ours.parent.glob(ours.name.replace('_ours', '_*')):
-      assert _num_lines(ours) <= _num_lines(other), other.stem
+  names = {path.stem.removesuffix('_ours') for path in tasks}
+  assert names == {*LINES_OF_OTHERS, 'core', 'population'}
+  for path in tasks:
+    most = LINES_OF_OTHERS.get(path.stem.removesuffix('_ours'), 20)
+    assert _num_lines(path) <= most, path.stem

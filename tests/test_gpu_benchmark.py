@@ -56,17 +56,17 @@ def test_loops_count_as_often_as_they_run():
   assert gpu.count_flops(jaxpr.jaxpr) == 5 * 48
 
 
-def test_idle_time_is_that_without_a_kernel_of_the_device():
-  def kernel(start, duration, pid=1):
-    return {'ph': 'X', 'pid': pid, 'ts': start, 'dur': duration}
+def test_kernels_of_a_trace_are_those_of_the_device():
+  def kernel(duration, pid=1, **args):
+    return {'ph': 'X', 'pid': pid, 'ts': 0, 'dur': duration, 'args': args}
 
   events = [
     {'name': 'process_name', 'pid': 1, 'args': {'name': '/device:GPU:0'}},
     {'name': 'process_name', 'pid': 2, 'args': {'name': '/host:CPU'}},
-    kernel(0, 10),
-    kernel(5, 10),  # Overlaps: busy until 15.
-    kernel(30, 10),
-    kernel(0, 100, pid=2),
+    kernel(10, hlo_op='fusion'),
+    kernel(5, hlo_op='dot'),
+    kernel(7),  # No operation of the program.
+    kernel(100, pid=2, hlo_op='fusion'),
   ]
-  assert gpu.find_idle_share(events) == pytest.approx(15 / 40)
-  assert gpu.find_idle_share(events[1:2]) is None
+  assert gpu.find_kernels(events) == pytest.approx([10e-6, 5e-6])
+  assert gpu.find_kernels(events[1:2]) == []
