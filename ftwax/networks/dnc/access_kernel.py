@@ -311,8 +311,9 @@ def _allocation(usage: types.Array) -> types.Array:
   n = usage.shape[0]
   u = addressing.EPSILON + (1.0 - addressing.EPSILON) * usage
   rows, columns = _down(u, n), _across(u, n)
-  later = _slots(n, 0) > _slots(n, 1)
-  less_used = (columns < rows) | ((columns == rows) & later)
+  row, column = _slots(n, 0), _slots(n, 1)
+  less_used = (columns < rows) | ((columns == rows) & (row > column))
+  less_used &= row != column
   logs = jnp.where(less_used, _across(jnp.log(u), n), 0.0)
   return (1.0 - u) * jnp.exp(jnp.sum(logs, axis=1))
 
