@@ -20,6 +20,7 @@ from ftwax.agents import ppo
 from ftwax.cli import launch
 from ftwax.environments import catch
 from ftwax.networks import cores
+from ftwax.networks.dnc import access_kernel
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import prepare
 from ftwax.runtime.device import train
@@ -27,7 +28,7 @@ from ftwax.runtime.device import train
 # Beginnings of the names of primitives that end a fusion.
 _KERNELS = (
   'dot_general', 'conv_general', 'reduce', 'arg', 'cum', 'sort', 'scatter',
-  'concatenate', 'random_bits', 'threefry',
+  'concatenate', 'random_bits', 'threefry', 'pallas_call',
 )  # fmt: skip
 
 
@@ -149,8 +150,8 @@ CASES = {
 @functools.cache
 def of_case(name):
   """Returns the launches of an iteration on an accelerator, and the scans."""
-  before = scans.counts_launches
-  scans.counts_launches = lambda: True
+  before = scans.counts_launches, access_kernel.has_triton
+  scans.counts_launches = access_kernel.has_triton = lambda: True
   try:
     loop = train.make_loop(prepare.prepare(CASES[name]()))
     state = jax.eval_shape(loop.init, jax.random.PRNGKey(0))
@@ -158,7 +159,7 @@ def of_case(name):
       state.training, state.rollout, state.replay
     )
   finally:
-    scans.counts_launches = before
+    scans.counts_launches, access_kernel.has_triton = before
   return count(jaxpr.jaxpr)
 
 

@@ -14,7 +14,7 @@ MAX_LAUNCHES = {
   'gru': 26_400,
   'main experiment': 7_690,
   'rpth': 12_000,
-  'whole agent': 69_000,
+  'whole agent': 21_200,
 }
 
 

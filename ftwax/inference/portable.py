@@ -59,7 +59,8 @@ def write(
     The step as the file has it: a function from and to NumPy arrays [B, ...].
 
   Raises:
-    ValueError: if the agent samples, or ONNX lacks a part of it.
+    ValueError: if the agent samples or has kernels of a GPU, or ONNX lacks a
+      part of it.
   """
   step = _make_step(agent, num_rows)
   inputs = example(agent, num_rows)
@@ -68,6 +69,11 @@ def write(
     raise ValueError(
       'agent must be loaded with greedy=True, since a file has no random keys;'
       ' sample from its logits.'
+    )
+  if 'pallas_call' in str(closed):
+    raise ValueError(
+      'agent must be loaded on a CPU, since a file has no kernels of a GPU; set'
+      ' JAX_PLATFORMS=cpu.'
     )
   if file_format == 'stablehlo':
     exported = export.export(jax.jit(step), platforms=['cpu', 'cuda'])(inputs)

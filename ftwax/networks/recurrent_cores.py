@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import deferred, recurrence
+from ftwax.networks import deferred, recurrence, recurrent_kernels
 
 
 class LSTMState(NamedTuple):
@@ -89,6 +89,9 @@ class LSTM(hk.Module):
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
     gates, w_h = self._project(inputs)
+    if recurrent_kernels.fits(gates, w_h):
+      hidden, last = recurrent_kernels.lstm(gates, w_h, start, state)
+      return recurrence.CoreOutput(hidden, auxiliary={}), LSTMState(*last)
     # Taps are [B, T], so that the gradient is summed sequence by sequence.
     weights, taps = deferred.prepare(w_h, start.shape[::-1])
     taps = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), taps)  # [T, B]
@@ -154,6 +157,9 @@ class GRU(hk.Module):
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
     gates, w_h = _project(inputs, self._hidden_size, num_gates=3)
+    if recurrent_kernels.fits(gates, w_h):
+      hidden, state = recurrent_kernels.gru(gates, w_h, start, state)
+      return recurrence.CoreOutput(hidden, auxiliary={}), state
 
     def step(
       gates_t: types.Array, state: types.Array

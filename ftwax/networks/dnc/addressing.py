@@ -155,8 +155,11 @@ def allocation(usage_t: types.Array) -> types.Array:
   slots = jax.lax.broadcasted_iota(jnp.int32, u.shape, u.ndim - 1)
   if u.shape[-1] <= _MAX_COMPARED:  # Faster than to sort.
     rows, columns = u[..., :, None], u[..., None, :]
-    later = slots[..., :, None] > slots[..., None, :]
-    less_used = (columns < rows) | ((columns == rows) & later)  # [..., N, N]
+    row, column = slots[..., :, None], slots[..., None, :]
+    less_used = (columns < rows) | ((columns == rows) & (row > column))
+    # XLA may compute rows and columns apart, with different rounding. No slot
+    # is less used than itself.
+    less_used &= row != column  # [..., N, N]
     logs = jnp.where(less_used, jnp.log(u)[..., None, :], 0.0)
     return (1.0 - u) * jnp.exp(jnp.sum(logs, axis=-1))
   u, order = jax.lax.sort_key_val(u, slots)

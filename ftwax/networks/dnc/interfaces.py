@@ -138,8 +138,8 @@ class _Part(NamedTuple):
   activation: Callable[[types.Array], types.Array]
 
 
-def _make_layout(config: Memory) -> Mapping[str, _Part]:
-  """Returns the shape and activation of each field of `Interface`, by name."""
+def make_layout(config: Memory) -> Mapping[str, _Part]:
+  """Returns each part of the interface vector, in their order, by name."""
   words_read = (config.num_reads, config.word_size)
   words_written = (config.num_writes, config.word_size)
   reads, writes = (config.num_reads,), (config.num_writes,)
@@ -168,12 +168,12 @@ def _make_layout(config: Memory) -> Mapping[str, _Part]:
 
 def interface_size(config: Memory) -> int:
   """Returns the size of the interface vector."""
-  return sum(math.prod(shape) for shape, _ in _make_layout(config).values())
+  return sum(math.prod(shape) for shape, _ in make_layout(config).values())
 
 
 def parse_interface(config: Memory, numbers: types.Array) -> Interface:
   """Splits [B, interface_size] into the parts of an `Interface`."""
-  layout = _make_layout(config)
+  layout = make_layout(config)
   fields: dict[str, Any] = dict.fromkeys(Interface._fields)
   start = 0
   for name, (shape, activation) in layout.items():

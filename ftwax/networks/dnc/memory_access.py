@@ -16,6 +16,7 @@ from ftwax import types
 from ftwax.networks import deferred, recurrence
 from ftwax.networks.dnc import (
   access,
+  access_kernel,
   interfaces,
   memory_state,
   open_links,
@@ -151,6 +152,7 @@ class MemoryAccess(hk.Module):
     name: str | None = None,
   ):
     super().__init__(name)
+    self._is_kernel = access_kernel.is_used(config)
     if config.linkage == 'exact' and config.is_stored:
       # The exact link, with the gradient of all steps at once.
       config = config.replace(linkage='plain')
@@ -185,6 +187,9 @@ class MemoryAccess(hk.Module):
       numbers = layer(hidden, tap)
       if self._config.layer_norm:
         numbers = self._layer_norm(numbers)
+      if self._is_kernel:
+        state = access_kernel.access(self._config, numbers, state, mask)
+        return memory_state.join_words(state), state
       interface = interfaces.parse_interface(self._config, numbers)
       if mask is None:
         state = access.access(self._config, interface, state)

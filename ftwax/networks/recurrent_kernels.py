@@ -1,0 +1,328 @@
+"""Unrolls of an LSTM and of a GRU, one kernel forward and one backward.
+
+On a GPU a step of `unrolling.scan` is five kernels or more, each of which takes
+longer to launch than to run. Rows do not depend on each other. Hence each
+program of these kernels unrolls a block of rows over all steps, with their
+state, or its gradient, in registers. The gradient of the weights follows
+outside, from all steps at once.
+
+They are written in Pallas, for its Triton back end. It cannot slice or join
+what is in registers, so gates are loaded, multiplied and stored one by one.
+"""
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import scans, types
+
+_Arrays = tuple[types.Array, ...]
+
+
+class Options(NamedTuple):
+  """How a kernel is laid out.
+
+  Attributes:
+    rows: rows of a program, a power of two and at least 16, as for products.
+    num_warps: warps of a program; None for what suits the number of units.
+    registers: how many of a thread's 255 registers hold weights. Those of
+      gates that they do not suffice for are loaded at each step.
+    interpret: whether to run as plain JAX, on any device.
+  """
+
+  rows: int = 16
+  num_warps: int | None = None
+  registers: int = 128
+  interpret: bool = False
+
+
+_DEFAULTS = Options()
+
+
+class _Cell(NamedTuple):
+  """A core; the first leaf of its state is its output.
+
+  Attributes:
+    step: `(product, inputs' part of the gates, state)` to the gates after their
+      nonlinearities, and the new state; `product(rows, k)` multiplies [R, H] by
+      the weights of gate `k`.
+    back: `(product, gates, state before the step, gradient of the state after
+      it)` to the gradients of the gates before their nonlinearities, and of the
+      state before the step; `product` is that with transposed weights.
+    weights: `(gates, output before the step, gradients of the gates)` of all
+      steps, [T, B, ...], to the gradient of the weights.
+  """
+
+  step: Callable[[Any, _Arrays, _Arrays], tuple[_Arrays, _Arrays]]
+  back: Callable[[Any, _Arrays, _Arrays, _Arrays], tuple[_Arrays, _Arrays]]
+  weights: Callable[[types.Array, types.Array, types.Array], types.Array]
+
+
+def fits(gates: types.Array, w_h: types.Array) -> bool:
+  """Returns whether the kernels run here, and for these arguments."""
+  if jax.default_backend() != 'gpu' or not scans.counts_launches():
+    return False
+  # Those of AMD begin with letters.
+  version = str(getattr(jax.devices()[0], 'compute_capability', ''))
+  if not version[:1].isdigit() or float(version) < 8.0:
+    return False
+  # Triton's sizes are powers of two. JAX is going to remove its bindings.
+  return (
+    len(w_h) in (16, 32, 64, 128)
+    and gates.dtype == w_h.dtype == jnp.float32
+    and importlib.util.find_spec('jax.experimental.pallas.triton') is not None
+  )
+
+
+def lstm(
+  gates: types.Array,
+  w_h: types.Array,
+  start: types.Array,
+  state: _Arrays,
+  options: Options = _DEFAULTS,
+) -> tuple[types.Array, _Arrays]:
+  """Unrolls an LSTM, whose step is `recurrent_cores.lstm_cell`.
+
+  Args:
+    gates: inputs' part of the gates, float32 [T, B, 4 H].
+    w_h: recurrent weights, float32 [H, 4 H].
+    start: bool [T, B], true where the state is zeroed before the step.
+    state: hidden and cell before the first step, float32 [B, H] each.
+    options: how the kernel is laid out.
+
+  Returns:
+    Hidden of all steps, [T, B, H]; and hidden and cell after the last one.
+  """
+  return _unroll_rows(_LSTM, options, w_h, gates, start, state)
+
+
+def gru(
+  gates: types.Array,
+  w_h: types.Array,
+  start: types.Array,
+  state: types.Array,
+  options: Options = _DEFAULTS,
+) -> tuple[types.Array, types.Array]:
+  """Unrolls a GRU of gates [T, B, 3 H] and one state [B, H]; see `lstm`."""
+  states, (last,) = _unroll_rows(_GRU, options, w_h, gates, start, (state,))
+  return states, last
+
+
+def _lstm_step(product: Any, gates: _Arrays, state: _Arrays) -> Any:
+  hidden, cell = state
+  i, g, f, o = (gate + product(hidden, k) for k, gate in enumerate(gates))
+  i, f, o = map(jax.nn.sigmoid, (i, f, o))
+  g = jnp.tanh(g)
+  cell = f * cell + i * g
+  return (i, g, f, o), (o * jnp.tanh(cell), cell)
+
+
+def _lstm_back(product: Any, gates: Any, before: Any, gradient: Any) -> Any:
+  (i, g, f, o), (_, cell), (d_hidden, d_cell) = gates, before, gradient
+  tanh = jnp.tanh(f * cell + i * g)
+  d_cell = d_cell + d_hidden * o * (1.0 - tanh * tanh)
+  d_gates = (
+    d_cell * g * i * (1.0 - i),
+    d_cell * i * (1.0 - g * g),
+    d_cell * cell * f * (1.0 - f),
+    d_hidden * tanh * o * (1.0 - o),
+  )
+  d_hidden = sum(product(gate, k) for k, gate in enumerate(d_gates))
+  return d_gates, (d_hidden, d_cell * f)
+
+
+def _lstm_weights(gates: Any, hidden: Any, d_gates: Any) -> types.Array:
+  del gates
+  return jnp.einsum('tbi,tbgo->igo', hidden, d_gates)
+
+
+def _gru_step(product: Any, gates: _Arrays, state: _Arrays) -> Any:
+  (z, r, a), (hidden,) = gates, state
+  z = jax.nn.sigmoid(z + product(hidden, 0))
+  r = jax.nn.sigmoid(r + product(hidden, 1))
+  a = jnp.tanh(a + product(r * hidden, 2))
+  return (z, r, a), ((1.0 - z) * hidden + z * a,)
+
+
+def _gru_back(product: Any, gates: Any, before: Any, gradient: Any) -> Any:
+  (z, r, a), (hidden,), (d_hidden,) = gates, before, gradient
+  d_a = d_hidden * z * (1.0 - a * a)
+  d_z = d_hidden * (a - hidden) * z * (1.0 - z)
+  d_reset = product(d_a, 2)  # Of r * hidden.
+  d_r = d_reset * hidden * r * (1.0 - r)
+  d_hidden = d_hidden * (1.0 - z) + d_reset * r
+  return (d_z, d_r, d_a), (d_hidden + product(d_z, 0) + product(d_r, 1),)
+
+
+def _gru_weights(gates: Any, hidden: Any, d_gates: Any) -> types.Array:
+  zr = _lstm_weights(gates, hidden, d_gates[:, :, :2])
+  a = _lstm_weights(gates, gates[:, :, 1] * hidden, d_gates[:, :, 2:])
+  return jnp.concatenate([zr, a], axis=1)
+
+
+_LSTM = _Cell(_lstm_step, _lstm_back, _lstm_weights)
+_GRU = _Cell(_gru_step, _gru_back, _gru_weights)
+
+
+def _unroll_rows(
+  cell: _Cell, options: Options, w_h: Any, gates: Any, start: Any, state: Any
+) -> Any:
+  """Unrolls any number of rows, by padding them to whole blocks."""
+  (num_steps, num_rows), size = start.shape, len(w_h)
+  gates = gates.reshape(num_steps, num_rows, -1, size)
+  rows = gates, start[..., None], tuple(leaf[None] for leaf in state)
+  if extra := -num_rows % options.rows:
+    rows = jax.tree.map(
+      lambda leaf: jnp.pad(
+        leaf, [(0, extra * (i == 1)) for i in range(leaf.ndim)]
+      ),
+      rows,
+    )
+  outputs, last = _unroll(cell, options, w_h.reshape(size, -1, size), *rows)
+  return outputs[:, :num_rows], tuple(leaf[0, :num_rows] for leaf in last)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _unroll(cell: _Cell, options: Options, w_h: Any, *rows: Any) -> Any:
+  """Unrolls gates [T, B, num_gates, H], start [T, B, 1], state [1, B, H]."""
+  outputs, _, last = _unroll_and_keep(cell, options, w_h, rows, keeps=False)
+  return outputs, last
+
+
+def _forward(cell: _Cell, options: Options, w_h: Any, *rows: Any) -> Any:
+  outputs, kept, last = _unroll_and_keep(cell, options, w_h, rows, keeps=True)
+  return (outputs, last), (w_h, rows[1], *kept)
+
+
+def _unroll_and_keep(
+  cell: _Cell, options: Options, w_h: Any, rows: Any, keeps: bool
+) -> Any:
+  """Returns outputs, what `_backward` needs if `keeps`, and the last state.
+
+  It needs the gates after their nonlinearities, and the states before the
+  steps, after resets.
+  """
+  gates, _, state = rows
+  steps = jax.ShapeDtypeStruct((len(gates), *state[0].shape[1:]), jnp.float32)
+  kept = (gates, (steps,) * len(state)) if keeps else ()
+  step = functools.partial(_forward_step, cell)
+  return _run(step, options, w_h, rows, (steps, kept, state))
+
+
+def _backward(cell: _Cell, options: Options, kept: Any, cotangents: Any) -> Any:
+  w_h, start, gates, before = kept
+  inputs = (gates, start, before, *cotangents)
+  step = functools.partial(_backward_step, cell)
+  d_gates, d_state = _run(step, options, w_h, inputs, (gates, cotangents[1]))
+  return cell.weights(gates, before[0], d_gates), d_gates, None, d_state
+
+
+_unroll.defvjp(_forward, _backward)
+
+
+def _run(
+  step: Any, options: Options, w_h: types.Array, inputs: Any, outputs: Any
+) -> Any:
+  """Runs the loop over time, for each block of rows.
+
+  Args:
+    step: `(load, inputs, outputs, t, carry)` to the new carry, leaves [R, H];
+      `load(k)` returns the weights of a gate, [H, H]; inputs and outputs are
+      references to blocks, [T, R, ...].
+    options: how the kernel is laid out.
+    w_h: [H, num_gates, H].
+    inputs: gates and others, leaves [T, B, ...]; and the first carry, leaves
+      [1, B, H].
+    outputs: what has the shapes of the results, of which the last carry is one.
+  """
+  # They take as long to import as JAX.
+  import jax.experimental.pallas as pl
+  from jax.experimental.pallas import triton
+
+  size, num_gates, _ = w_h.shape
+  num_steps, num_rows = inputs[0].shape[:2]
+  num_warps = options.num_warps or (4 if size <= 64 else 8)
+  num_held = min(num_gates, options.registers * 32 * num_warps // size**2)
+
+  def kernel(w_ref: Any, *refs: Any) -> None:
+    held = [w_ref[:, k] for k in range(num_held)]
+    *given, first = refs[: len(inputs)]
+    *written, last = refs[len(inputs) :]
+    body = functools.partial(
+      step, lambda k: held[k] if k < num_held else w_ref[:, k], given, written
+    )
+    carry = tuple(ref[0] for ref in first)
+    _store(last, 0, jax.lax.fori_loop(0, num_steps, body, carry))
+
+  def block(leaf: Any) -> Any:
+    steps, _, *sizes = leaf.shape
+    zeros = (0,) * len(sizes)
+    return pl.BlockSpec((steps, options.rows, *sizes), lambda i: (0, i, *zeros))
+
+  whole = pl.BlockSpec(w_h.shape, lambda i: (0, 0, 0))
+  return pl.pallas_call(
+    kernel,
+    jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), outputs),
+    grid=(num_rows // options.rows,),
+    in_specs=(whole, *jax.tree.map(block, inputs)),
+    out_specs=jax.tree.map(block, outputs),
+    # More would copy the weights of later steps ahead, which are the same.
+    compiler_params=triton.CompilerParams(num_warps=num_warps, num_stages=1),
+    interpret=options.interpret,
+  )(w_h, *inputs)
+
+
+def _forward_step(
+  cell: _Cell, load: Any, inputs: Any, outputs: Any, t: Any, state: _Arrays
+) -> _Arrays:
+  (gates, start), (hidden, kept) = inputs, outputs
+  state = _reset(start[t], state)
+  after, new = cell.step(
+    lambda rows, k: jnp.dot(rows, load(k)), _load_gates(gates, t), state
+  )
+  hidden[t] = new[0]
+  if kept:
+    _store_gates(kept[0], t, after)
+    _store(kept[1], t, state)
+  return new
+
+
+def _backward_step(
+  cell: _Cell, load: Any, inputs: Any, outputs: Any, i: Any, gradient: _Arrays
+) -> _Arrays:
+  (gates, start, before, d_outputs), (d_gates,) = inputs, outputs
+  t = start.shape[0] - 1 - i
+  of_gates, gradient = cell.back(
+    # Of transposed weights.
+    lambda rows, k: jax.lax.dot_general(
+      rows, load(k), (((1,), (1,)), ((), ()))
+    ),
+    _load_gates(gates, t),
+    tuple(ref[t] for ref in before),
+    (gradient[0] + d_outputs[t], *gradient[1:]),
+  )
+  _store_gates(d_gates, t, of_gates)
+  return _reset(start[t], gradient)
+
+
+def _load_gates(ref: Any, t: Any) -> _Arrays:
+  return tuple(ref[t, :, k] for k in range(ref.shape[2]))
+
+
+def _store_gates(ref: Any, t: Any, gates: _Arrays) -> None:
+  for k, gate in enumerate(gates):
+    ref[t, :, k] = gate
+
+
+def _store(refs: Any, index: Any, leaves: _Arrays) -> None:
+  for ref, leaf in zip(refs, leaves, strict=True):
+    ref[index] = leaf
+
+
+def _reset(start: types.Array, state: _Arrays) -> _Arrays:
+  """Zeroes leaves [R, H] in the rows where `start` [R, 1] is true."""
+  return tuple(jnp.where(start, 0.0, leaf) for leaf in state)

@@ -1,0 +1,129 @@
+"""Kernels of whole unrolls, interpreted, against their steps."""
+
+import functools
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax.networks import recurrence, recurrent_cores, recurrent_kernels
+
+# Rows are one block and a part of another.
+T, B, H, MEMBERS = 5, 19, 16, 2
+INTERPRETED = recurrent_kernels.Options(interpret=True)
+
+
+def _lstm_of_steps(gates, w_h, start, state):
+  def step(state, inputs):
+    gates_t, start_t = inputs
+    hidden, cell = recurrence.reset_state(start_t, state)
+    state = recurrent_cores.lstm_cell(gates_t + jnp.dot(hidden, w_h), cell)
+    return tuple(state), state.hidden
+
+  return jax.lax.scan(step, state, (gates, start))[::-1]
+
+
+def _gru_of_steps(gates, w_h, start, state):
+  def step(state, inputs):
+    gates_t, start_t = inputs
+    state = recurrence.reset_state(start_t, state)
+    state = recurrent_cores._gru_step(w_h, gates_t, state)
+    return state, state
+
+  return jax.lax.scan(step, state, (gates, start))[::-1]
+
+
+CORES = {
+  'lstm': (4, recurrent_kernels.lstm, _lstm_of_steps),
+  'gru': (3, recurrent_kernels.gru, _gru_of_steps),
+}
+
+
+def _data(num_gates, leading=()):
+  random = np.random.RandomState(0)
+
+  def draw(*shape):
+    return jnp.float32(random.randn(*leading, *shape))
+
+  gates, w_h = draw(T, B, num_gates * H), draw(H, num_gates * H) / 4.0
+  start = jnp.asarray(random.rand(*leading, T, B) < 0.3)
+  states = draw(B, H), draw(B, H)
+  return gates, w_h, start, states if num_gates == 4 else states[0]
+
+
+def _values_and_gradients(unroll, gates, w_h, start, state):
+  """Of a sum that depends on the outputs of all steps and the last state."""
+
+  def total(gates, w_h, state):
+    results = jax.tree.leaves(unroll(gates, w_h, start, state))
+    sums = [jnp.sum(jnp.sin((i + 1) * x)) for i, x in enumerate(results)]
+    return sum(sums), results
+
+  return jax.value_and_grad(total, (0, 1, 2), has_aux=True)(gates, w_h, state)
+
+
+def _assert_equal(found, expected):
+  found, expected = jax.tree.leaves(found), jax.tree.leaves(expected)
+  for one, other in zip(found, expected, strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('name', CORES)
+def test_kernels_do_what_steps_do(name):
+  num_gates, kernel, of_steps = CORES[name]
+  data = _data(num_gates)
+  unroll = functools.partial(kernel, options=INTERPRETED)
+  _assert_equal(jax.jit(unroll)(*data), jax.jit(of_steps)(*data))
+  found, expected = (
+    jax.jit(functools.partial(_values_and_gradients, each))(*data)
+    for each in (unroll, of_steps)
+  )
+  _assert_equal(found, expected)
+
+
+@pytest.mark.parametrize('name', CORES)
+def test_kernels_do_so_for_several_members_in_a_loop(name):
+  num_gates, kernel, of_steps = CORES[name]
+  data = _data(num_gates, (MEMBERS,))
+
+  def each(unroll):
+    # The weights are the members' own, as all else.
+    members = jax.vmap(functools.partial(_values_and_gradients, unroll))
+
+    def loop(carry, _):
+      return carry, members(*data)
+
+    return jax.jit(lambda: jax.lax.scan(loop, (), None, length=2))()
+
+  # No weights stay in registers.
+  options = INTERPRETED._replace(registers=0)
+  found = each(functools.partial(kernel, options=options))
+  _assert_equal(found, each(of_steps))
+
+
+@pytest.mark.parametrize('name', CORES)
+def test_cores_use_the_kernels_where_they_fit(name, monkeypatch):
+  make = {'lstm': recurrent_cores.LSTM, 'gru': recurrent_cores.GRU}[name]
+
+  def unroll(inputs, start):
+    core = make(H)
+    return core.unroll(inputs, start, core.initial_state(B))
+
+  transformed = hk.without_apply_rng(hk.transform(unroll))
+  gates, _, start, _ = _data(CORES[name][0])
+  params = transformed.init(jax.random.PRNGKey(0), gates, start)
+  expected = jax.jit(transformed.apply)(params, gates, start)
+  used = []
+
+  def kernel(*args):
+    used.append(name)
+    return CORES[name][1](*args, options=INTERPRETED)
+
+  monkeypatch.setattr(recurrent_kernels, 'fits', lambda *_: True)
+  monkeypatch.setattr(recurrent_kernels, name, kernel)
+  found = jax.jit(lambda *args: transformed.apply(*args))(params, gates, start)
+  assert used == [name]
+  assert jax.tree.structure(found) == jax.tree.structure(expected)
+  _assert_equal(found, expected)
