@@ -5,6 +5,7 @@ of a kernel or a copy, which takes longer than what it moves. There a packed
 scan has one vector of all 4-byte numbers and one of each other dtype.
 """
 
+import importlib.util
 import itertools
 import math
 from collections.abc import Callable
@@ -24,6 +25,18 @@ def counts_launches() -> bool:
   either: one vector would gather the rows that are split over them.
   """
   return jax.default_backend() != 'cpu' and jax.device_count() == 1
+
+
+def has_kernels() -> bool:
+  """Returns whether kernels of Pallas run here, by its Triton back end.
+
+  JAX has announced that this back end will go; then there are none.
+  """
+  return (
+    counts_launches()
+    and jax.devices()[0].device_kind.startswith('NVIDIA')
+    and importlib.util.find_spec('jax.experimental.pallas.triton') is not None
+  )
 
 
 def scan(

@@ -11,7 +11,6 @@ what is in registers, so gates are loaded, multiplied and stored one by one.
 """
 
 import functools
-import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,24 +22,12 @@ from ftwax import scans, types
 _Arrays = tuple[types.Array, ...]
 
 
-class Options(NamedTuple):
-  """How a kernel is laid out.
+# Rows of a program; products take at least 16. More of them were slower.
+_ROWS = 16
 
-  Attributes:
-    rows: rows of a program, a power of two and at least 16, as for products.
-    num_warps: warps of a program; None for what suits the number of units.
-    registers: how many of a thread's 255 registers hold weights. Those of
-      gates that they do not suffice for are loaded at each step.
-    interpret: whether to run as plain JAX, on any device.
-  """
-
-  rows: int = 16
-  num_warps: int | None = None
-  registers: int = 128
-  interpret: bool = False
-
-
-_DEFAULTS = Options()
+# How many of a thread's 255 registers hold weights. Those of gates for which
+# they do not suffice are loaded at each step.
+_NUM_REGISTERS = 128
 
 
 class _Cell(NamedTuple):
@@ -64,17 +51,10 @@ class _Cell(NamedTuple):
 
 def fits(gates: types.Array, w_h: types.Array) -> bool:
   """Returns whether the kernels run here, and for these arguments."""
-  if jax.default_backend() != 'gpu' or not scans.counts_launches():
-    return False
-  # Those of AMD begin with letters.
-  version = str(getattr(jax.devices()[0], 'compute_capability', ''))
-  if not version[:1].isdigit() or float(version) < 8.0:
-    return False
-  # Triton's sizes are powers of two. JAX is going to remove its bindings.
   return (
-    len(w_h) in (16, 32, 64, 128)
+    scans.has_kernels()
+    and len(w_h) in (16, 32, 64, 128)  # Triton's sizes are powers of two.
     and gates.dtype == w_h.dtype == jnp.float32
-    and importlib.util.find_spec('jax.experimental.pallas.triton') is not None
   )
 
 
@@ -83,7 +63,6 @@ def lstm(
   w_h: types.Array,
   start: types.Array,
   state: _Arrays,
-  options: Options = _DEFAULTS,
 ) -> tuple[types.Array, _Arrays]:
   """Unrolls an LSTM, whose step is `recurrent_cores.lstm_cell`.
 
@@ -92,12 +71,11 @@ def lstm(
     w_h: recurrent weights, float32 [H, 4 H].
     start: bool [T, B], true where the state is zeroed before the step.
     state: hidden and cell before the first step, float32 [B, H] each.
-    options: how the kernel is laid out.
 
   Returns:
     Hidden of all steps, [T, B, H]; and hidden and cell after the last one.
   """
-  return _unroll_rows(_LSTM, options, w_h, gates, start, state)
+  return _unroll_rows(_LSTM, w_h, gates, start, state)
 
 
 def gru(
@@ -105,10 +83,9 @@ def gru(
   w_h: types.Array,
   start: types.Array,
   state: types.Array,
-  options: Options = _DEFAULTS,
 ) -> tuple[types.Array, types.Array]:
   """Unrolls a GRU of gates [T, B, 3 H] and one state [B, H]; see `lstm`."""
-  states, (last,) = _unroll_rows(_GRU, options, w_h, gates, start, (state,))
+  states, (last,) = _unroll_rows(_GRU, w_h, gates, start, (state,))
   return states, last
 
 
@@ -169,38 +146,36 @@ _GRU = _Cell(_gru_step, _gru_back, _gru_weights)
 
 
 def _unroll_rows(
-  cell: _Cell, options: Options, w_h: Any, gates: Any, start: Any, state: Any
+  cell: _Cell, w_h: Any, gates: Any, start: Any, state: Any
 ) -> Any:
   """Unrolls any number of rows, by padding them to whole blocks."""
   (num_steps, num_rows), size = start.shape, len(w_h)
   gates = gates.reshape(num_steps, num_rows, -1, size)
   rows = gates, start[..., None], tuple(leaf[None] for leaf in state)
-  if extra := -num_rows % options.rows:
+  if extra := -num_rows % _ROWS:
     rows = jax.tree.map(
       lambda leaf: jnp.pad(
         leaf, [(0, extra * (i == 1)) for i in range(leaf.ndim)]
       ),
       rows,
     )
-  outputs, last = _unroll(cell, options, w_h.reshape(size, -1, size), *rows)
+  outputs, last = _unroll(cell, w_h.reshape(size, -1, size), *rows)
   return outputs[:, :num_rows], tuple(leaf[0, :num_rows] for leaf in last)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _unroll(cell: _Cell, options: Options, w_h: Any, *rows: Any) -> Any:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _unroll(cell: _Cell, w_h: Any, *rows: Any) -> Any:
   """Unrolls gates [T, B, num_gates, H], start [T, B, 1], state [1, B, H]."""
-  outputs, _, last = _unroll_and_keep(cell, options, w_h, rows, keeps=False)
+  outputs, _, last = _unroll_and_keep(cell, w_h, rows, keeps=False)
   return outputs, last
 
 
-def _forward(cell: _Cell, options: Options, w_h: Any, *rows: Any) -> Any:
-  outputs, kept, last = _unroll_and_keep(cell, options, w_h, rows, keeps=True)
+def _forward(cell: _Cell, w_h: Any, *rows: Any) -> Any:
+  outputs, kept, last = _unroll_and_keep(cell, w_h, rows, keeps=True)
   return (outputs, last), (w_h, rows[1], *kept)
 
 
-def _unroll_and_keep(
-  cell: _Cell, options: Options, w_h: Any, rows: Any, keeps: bool
-) -> Any:
+def _unroll_and_keep(cell: _Cell, w_h: Any, rows: Any, keeps: bool) -> Any:
   """Returns outputs, what `_backward` needs if `keeps`, and the last state.
 
   It needs the gates after their nonlinearities, and the states before the
@@ -210,30 +185,27 @@ def _unroll_and_keep(
   steps = jax.ShapeDtypeStruct((len(gates), *state[0].shape[1:]), jnp.float32)
   kept = (gates, (steps,) * len(state)) if keeps else ()
   step = functools.partial(_forward_step, cell)
-  return _run(step, options, w_h, rows, (steps, kept, state))
+  return _run(step, w_h, rows, (steps, kept, state))
 
 
-def _backward(cell: _Cell, options: Options, kept: Any, cotangents: Any) -> Any:
+def _backward(cell: _Cell, kept: Any, cotangents: Any) -> Any:
   w_h, start, gates, before = kept
   inputs = (gates, start, before, *cotangents)
   step = functools.partial(_backward_step, cell)
-  d_gates, d_state = _run(step, options, w_h, inputs, (gates, cotangents[1]))
+  d_gates, d_state = _run(step, w_h, inputs, (gates, cotangents[1]))
   return cell.weights(gates, before[0], d_gates), d_gates, None, d_state
 
 
 _unroll.defvjp(_forward, _backward)
 
 
-def _run(
-  step: Any, options: Options, w_h: types.Array, inputs: Any, outputs: Any
-) -> Any:
+def _run(step: Any, w_h: types.Array, inputs: Any, outputs: Any) -> Any:
   """Runs the loop over time, for each block of rows.
 
   Args:
     step: `(load, inputs, outputs, t, carry)` to the new carry, leaves [R, H];
       `load(k)` returns the weights of a gate, [H, H]; inputs and outputs are
       references to blocks, [T, R, ...].
-    options: how the kernel is laid out.
     w_h: [H, num_gates, H].
     inputs: gates and others, leaves [T, B, ...]; and the first carry, leaves
       [1, B, H].
@@ -245,8 +217,8 @@ def _run(
 
   size, num_gates, _ = w_h.shape
   num_steps, num_rows = inputs[0].shape[:2]
-  num_warps = options.num_warps or (4 if size <= 64 else 8)
-  num_held = min(num_gates, options.registers * 32 * num_warps // size**2)
+  num_warps = 4 if size <= 64 else 8
+  num_held = min(num_gates, _NUM_REGISTERS * 32 * num_warps // size**2)
 
   def kernel(w_ref: Any, *refs: Any) -> None:
     held = [w_ref[:, k] for k in range(num_held)]
@@ -261,18 +233,18 @@ def _run(
   def block(leaf: Any) -> Any:
     steps, _, *sizes = leaf.shape
     zeros = (0,) * len(sizes)
-    return pl.BlockSpec((steps, options.rows, *sizes), lambda i: (0, i, *zeros))
+    return pl.BlockSpec((steps, _ROWS, *sizes), lambda i: (0, i, *zeros))
 
   whole = pl.BlockSpec(w_h.shape, lambda i: (0, 0, 0))
   return pl.pallas_call(
     kernel,
     jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), outputs),
-    grid=(num_rows // options.rows,),
+    grid=(num_rows // _ROWS,),
     in_specs=(whole, *jax.tree.map(block, inputs)),
     out_specs=jax.tree.map(block, outputs),
     # More would copy the weights of later steps ahead, which are the same.
     compiler_params=triton.CompilerParams(num_warps=num_warps, num_stages=1),
-    interpret=options.interpret,
+    interpret=jax.default_backend() == 'cpu',
   )(w_h, *inputs)
 
 

@@ -124,7 +124,7 @@ def test_core_accesses_by_kernel_where_there_is_triton(monkeypatch):
   params = jax.eval_shape(transformed.init, key, inputs)
   assert 'pallas' not in str(jax.make_jaxpr(transformed.apply)(params, inputs))
   monkeypatch.setattr(scans, 'counts_launches', lambda: True)
-  monkeypatch.setattr(access_kernel, 'has_triton', lambda: True)
+  monkeypatch.setattr(scans, 'has_kernels', lambda: True)
   # A function of its own, since JAX remembers what it has traced.
   program = jax.make_jaxpr(lambda *args: transformed.apply(*args))
   text = str(program(params, inputs))
@@ -147,6 +147,6 @@ def test_other_memories_have_no_kernel(kwargs, monkeypatch):
   config = cores.Memory(16, 16, 2)
   assert not access_kernel.is_used(config)
   monkeypatch.setattr(scans, 'counts_launches', lambda: True)
-  monkeypatch.setattr(access_kernel, 'has_triton', lambda: True)
+  monkeypatch.setattr(scans, 'has_kernels', lambda: True)
   assert access_kernel.is_used(config)
   assert not access_kernel.is_used(config.replace(**kwargs))

@@ -12,7 +12,6 @@ from ftwax.networks import recurrence, recurrent_cores, recurrent_kernels
 
 # Rows are one block and a part of another.
 T, B, H, MEMBERS = 5, 19, 16, 2
-INTERPRETED = recurrent_kernels.Options(interpret=True)
 
 
 def _lstm_of_steps(gates, w_h, start, state):
@@ -74,17 +73,16 @@ def _assert_equal(found, expected):
 def test_kernels_do_what_steps_do(name):
   num_gates, kernel, of_steps = CORES[name]
   data = _data(num_gates)
-  unroll = functools.partial(kernel, options=INTERPRETED)
-  _assert_equal(jax.jit(unroll)(*data), jax.jit(of_steps)(*data))
+  _assert_equal(jax.jit(kernel)(*data), jax.jit(of_steps)(*data))
   found, expected = (
     jax.jit(functools.partial(_values_and_gradients, each))(*data)
-    for each in (unroll, of_steps)
+    for each in (kernel, of_steps)
   )
   _assert_equal(found, expected)
 
 
 @pytest.mark.parametrize('name', CORES)
-def test_kernels_do_so_for_several_members_in_a_loop(name):
+def test_kernels_do_so_for_several_members_in_a_loop(name, monkeypatch):
   num_gates, kernel, of_steps = CORES[name]
   data = _data(num_gates, (MEMBERS,))
 
@@ -98,9 +96,8 @@ def test_kernels_do_so_for_several_members_in_a_loop(name):
     return jax.jit(lambda: jax.lax.scan(loop, (), None, length=2))()
 
   # No weights stay in registers.
-  options = INTERPRETED._replace(registers=0)
-  found = each(functools.partial(kernel, options=options))
-  _assert_equal(found, each(of_steps))
+  monkeypatch.setattr(recurrent_kernels, '_NUM_REGISTERS', 0)
+  _assert_equal(each(kernel), each(of_steps))
 
 
 @pytest.mark.parametrize('name', CORES)
@@ -119,7 +116,7 @@ def test_cores_use_the_kernels_where_they_fit(name, monkeypatch):
 
   def kernel(*args):
     used.append(name)
-    return CORES[name][1](*args, options=INTERPRETED)
+    return CORES[name][1](*args)
 
   monkeypatch.setattr(recurrent_kernels, 'fits', lambda *_: True)
   monkeypatch.setattr(recurrent_kernels, name, kernel)

@@ -15,7 +15,6 @@ mask.
 
 import dataclasses
 import functools
-import importlib.util
 import itertools
 import math
 from typing import Any, NamedTuple
@@ -23,12 +22,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import scans, types
 from ftwax.networks.dnc import addressing, interfaces, memory_state
-
-# Numbers along an axis for which a program has room, powers of two as Triton
-# wants them.
-_SIZES = (16, 32, 64)
 
 # Within a kernel, what has an axis for heads is a list of a head each.
 _State: Any = memory_state.MemoryState
@@ -38,24 +33,16 @@ _Links: Any = memory_state.LinkState
 def is_used(config: interfaces.Memory) -> bool:
   """Returns whether accesses are kernels, of a memory with exact links."""
   return (
-    has_triton()
+    scans.has_kernels()
     and config.is_stored
     and config.linkage == 'exact'
-    and config.num_slots in _SIZES
-    and config.word_size in _SIZES
+    # Triton's sizes are powers of two. Larger ones are unmeasured.
+    and config.num_slots == config.word_size == 16
     and config.num_writes == 1
     and not config.key_masking
     and not config.deallocation
     and not config.link_sharpness
   )
-
-
-def has_triton() -> bool:
-  """Returns whether there is a GPU and a JAX that compiles kernels for it."""
-  # JAX has announced that Triton will go.
-  name = 'jax.experimental.pallas.triton'
-  is_gpu = jax.default_backend() == 'gpu'
-  return is_gpu and importlib.util.find_spec(name) is not None
 
 
 def access(
@@ -146,21 +133,11 @@ def _call(
     grid=(num_rows,),
     in_specs=[block(operand.shape[1]) for operand in operands],
     out_specs=block(size),
-    compiler_params=triton.CompilerParams(
-      num_warps=_num_warps(config), num_stages=1
-    ),
+    # Within a warp a sum needs no barrier.
+    compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
     interpret=jax.default_backend() == 'cpu',
     name=kernel.__name__.strip('_'),
   )(*operands)
-
-
-def _num_warps(config: interfaces.Memory) -> int:
-  """Returns the warps of a program, as few as have room for its matrices.
-
-  Within one a sum needs no barrier, and its registers hold some of 16 x 16.
-  """
-  largest = config.num_slots * max(config.num_slots, config.word_size)
-  return max(1, largest // 512)
 
 
 def _forward_kernel(config: interfaces.Memory, row: Any, after: Any) -> None:
