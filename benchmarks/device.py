@@ -128,7 +128,7 @@ def describe_speeds(speeds):
 # PureJaxRL's settings, in its file and for its MinAtar example.
 _CART_POLE = {'NUM_ENVS': 4, 'NUM_STEPS': 128, 'NUM_MINIBATCHES': 4}
 _MINATAR = {'NUM_ENVS': 64, 'NUM_STEPS': 128, 'NUM_MINIBATCHES': 8}
-PUREJAXRL = {
+_PUREJAXRL = {
   'LR': 5e-4,
   'UPDATE_EPOCHS': 4,
   'GAMMA': 0.99,
@@ -142,7 +142,7 @@ PUREJAXRL = {
 }
 
 
-def import_purejaxrl(path, file='ppo'):
+def import_purejaxrl(path, file):
   """Imports a module of PureJaxRL from a clone."""
   # Its wrappers import what only its other programs use.
   unused = {
@@ -163,33 +163,53 @@ def import_purejaxrl(path, file='ppo'):
   return importlib.import_module(file)
 
 
+def make_pair(path, own, num_agents, num_iterations, core=None):
+  """Makes PPO of the sizes of PureJaxRL, ours and theirs.
+
+  Args:
+    path: a clone of PureJaxRL.
+    own: settings that differ from those of its file.
+    num_agents: of each.
+    num_iterations: of a call, at least.
+    core: ours for its `ppo_rnn.py`; None for `ppo.py`, without memory.
+
+  Returns:
+    Our agent, and a function of keys that trains theirs for as many steps.
+  """
+  settings = {**_PUREJAXRL, **own}
+  config = ppo.PPOConfig(
+    core=core or 'feed_forward',
+    sequence_length=settings['NUM_STEPS'],
+    batch_size=settings['NUM_ENVS'],
+    queue=replay_options.Queue(max_size=settings['NUM_ENVS']),
+    num_epochs=settings['UPDATE_EPOCHS'],
+    num_minibatches=settings['NUM_MINIBATCHES'],
+    value_clip=settings['CLIP_EPS'],
+  )
+  if core is None:
+    config = config.replace(
+      skip_connection=False,
+      torso=torsos.Torso(hidden_sizes=(64,)),
+      separate_value=True,
+    )
+  environment = jax_adapters.make(f'gymnax:{own["ENV_NAME"]}')
+  agent = Agent(ppo, config, environment, num_agents, num_iterations)
+  settings['TOTAL_TIMESTEPS'] = agent.num_steps // num_agents
+  rival = import_purejaxrl(path, 'ppo_rnn' if core else 'ppo')
+  return agent, jax.vmap(rival.make_train(settings))
+
+
 def compare_to_purejaxrl(path, seconds, rounds):
   """Prints our PPO beside PureJaxRL's, on gymnax's games."""
-  theirs, rows = import_purejaxrl(path), []
+  rows = []
   for name, own, num_agents in (
     ('CartPole-v1', _CART_POLE, 1),
     ('CartPole-v1', _CART_POLE, 8),
     ('Breakout-MinAtar', _MINATAR, 1),
   ):
-    settings = {**PUREJAXRL, **own, 'ENV_NAME': name}
-    config = ppo.PPOConfig(
-      core='feed_forward',
-      skip_connection=False,
-      torso=torsos.Torso(hidden_sizes=(64,)),
-      separate_value=True,
-      sequence_length=settings['NUM_STEPS'],
-      batch_size=settings['NUM_ENVS'],
-      queue=replay_options.Queue(max_size=settings['NUM_ENVS']),
-      num_epochs=settings['UPDATE_EPOCHS'],
-      num_minibatches=settings['NUM_MINIBATCHES'],
-      value_clip=settings['CLIP_EPS'],
-    )
     # Theirs initializes the network in each call.
-    agent = Agent(
-      ppo, config, jax_adapters.make(f'gymnax:{name}'), num_agents, 8
-    )
-    settings['TOTAL_TIMESTEPS'] = agent.num_steps // num_agents
-    rival = jax.jit(jax.vmap(theirs.make_train(settings)))
+    agent, train = make_pair(path, {**own, 'ENV_NAME': name}, num_agents, 8)
+    rival = jax.jit(train)
     keys = jax.random.split(jax.random.PRNGKey(0), num_agents)
     calls = {
       'device runtime': agent.run,

@@ -47,9 +47,8 @@ import ftwax
 from ftwax import compilation, scans
 from ftwax.agents import ftw, ppo
 from ftwax.cli import launch
-from ftwax.environments import jax_adapters, memory_chain
-from ftwax.networks import cores, torsos
-from ftwax.replay import replay_options
+from ftwax.environments import memory_chain
+from ftwax.networks import cores
 from ftwax.runtime import prepare
 from ftwax.runtime.device import train
 
@@ -184,9 +183,7 @@ def _time_in_turn(calls: Sequence[Callable[[], Any]]) -> list[float]:
   times: list[list[float]] = [[] for _ in calls]
   for _ in range(_NUM_CALLS):
     for call, own in zip(calls, times, strict=True):
-      start = time.perf_counter()
-      call()
-      own.append(time.perf_counter() - start)
+      own.append(_seconds(call))
   return [statistics.median(own) for own in times]
 
 
@@ -199,40 +196,21 @@ def _seconds(call: Callable[[], Any]) -> float:
 def beside_purejaxrl(path: str, index: int, turns: _Turns) -> list[Any]:
   """Measures a row of the first table."""
   kind, game, num_environments, num_agents, num_iterations = _PEERS[index]
-  common_options: dict[str, Any] = {
-    'sequence_length': 128,
-    'batch_size': num_environments,
-    'queue': replay_options.Queue(max_size=num_environments),
-    'num_epochs': 4,
-    'num_minibatches': 4,
-    'value_clip': 0.2,
-  }
-  if kind == 'GRU':
-    config = ppo.PPOConfig(core=cores.GRU(128), **common_options)
-  else:
-    config = ppo.PPOConfig(
-      core='feed_forward',
-      skip_connection=False,
-      torso=torsos.Torso(hidden_sizes=(64,)),
-      separate_value=True,
-      **common_options,
-    )
-  environment = jax_adapters.make(f'gymnax:{game}')
-  agent = device.Agent(ppo, config, environment, num_agents, num_iterations)
-  file = 'ppo_rnn' if kind == 'GRU' else 'ppo'
-  rival = device.import_purejaxrl(path, file).make_train(
+  agent, rival = device.make_pair(
+    path,
     {
-      **device.PUREJAXRL,
       'ENV_NAME': game,
       'NUM_ENVS': num_environments,
       'NUM_STEPS': 128,
       'NUM_MINIBATCHES': 4,
-      'TOTAL_TIMESTEPS': agent.num_steps // num_agents,
-    }
+    },
+    num_agents,
+    num_iterations,
+    cores.GRU(128) if kind == 'GRU' else None,
   )
   keys = jax.random.split(jax.random.PRNGKey(0), num_agents)
   # By default, and with graphs of loops.
-  theirs = [jit(jax.vmap(rival)) for jit in (jax.jit, compilation.jit)]
+  theirs = [jit(rival) for jit in (jax.jit, compilation.jit)]
   calls = [
     agent.run,
     *[

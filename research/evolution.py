@@ -15,14 +15,9 @@ steps, summed over members:
 Finished cells are kept in `--directory` and not repeated, and an
 interrupted run is resumed. The table shows means over seeds, and the mean
 difference to `apart` of the same seeds with the 95% interval of Student's t.
-
-`--noise` trains nothing. It simulates members of fixed strength, in teams of
-two, and counts what ratings make them copy: members that are equal, who gain
-nothing by it, and members of whom one is better.
 """
 
 import dataclasses
-import functools
 import json
 import os
 import pathlib
@@ -41,8 +36,6 @@ import ftwax
 from ftwax.cli import flags, launch
 from ftwax.experiments import capture_the_flag  # noqa: TID251
 from ftwax.inference import loading
-from ftwax.population import evolution, ratings, selection
-from ftwax.population import state as state_lib
 from ftwax.records import loggers
 from ftwax.runtime import evaluation, prepare, sharding
 from ftwax.runtime.device import compiled_arena, matches
@@ -63,9 +56,6 @@ class Options:
   num_seeds: int = flags.flag(5, 'Runs of each arm.')
   max_num_cells: int = flags.flag(1000, 'Runs at most, before the table.')
   directory: str = flags.flag('runs/evolution', 'Where cells are kept.')
-  noise: bool = flags.flag(
-    False, 'Simulates the noise of ratings, and no more.'
-  )
 
 
 # Games or episodes of each member on which the best one is chosen, and of the
@@ -320,106 +310,8 @@ def print_tables(options: Options) -> None:
       )  # fmt: skip
 
 
-# Games in a round, rounds, populations, and the advantage of one in Elo points.
-_GAMES, _ROUNDS, _POPULATIONS, _ADVANTAGE = 32, 1_600, 20, 120.0
-_TEAMS = (0, 0, 1, 1)
-
-
-def _simulate(
-  config: ftwax.PopulationConfig,
-  strengths: Any,
-  key: Any,
-) -> tuple[Any, Any, Any]:
-  """Returns copies, founders left, and the rounds before all are the best."""
-  num_members = config.num_members
-  nothing: Any = ()
-  members = evolution.members_of_traits(evolution.Traits(nothing, nothing))
-
-  def play_round(carry: Any, key: Any) -> Any:
-    population, strengths, copies = carry
-    keys = jax.random.split(key, 3)
-    seats = jax.vmap(lambda key: jax.random.permutation(key, num_members)[:4])(
-      jax.random.split(keys[0], _GAMES)
-    )
-    chances = ratings.win_probability(
-      strengths, ratings.multiplicities(seats, _TEAMS, num_members)[:, 0]
-    )
-    sign = jnp.where(jax.random.bernoulli(keys[1], chances), 1.0, -1.0)
-    population = state_lib.record_games(
-      population,
-      seats,
-      jnp.stack([sign, -sign], axis=1),
-      jnp.ones(_GAMES, bool),
-      _TEAMS,
-      config,
-    )
-    parent = config.select(keys[2], population, config).parent
-    has_copied = parent != jnp.arange(num_members)
-    population = evolution.copy_rows(
-      population, parent, jnp.zeros_like(has_copied)
-    )
-    strengths = strengths[parent]
-    carry = population, strengths, copies + jnp.sum(has_copied)
-    return carry, jnp.min(strengths) < jnp.max(strengths)
-
-  start = state_lib.from_members(members, key, config, team_size=2)
-  (population, _, copies), differ = jax.lax.scan(
-    play_round, (start, strengths, 0), jax.random.split(key, _ROUNDS)
-  )
-  lives = jnp.zeros(num_members).at[population.founder].set(1.0)
-  return copies, jnp.sum(lives), jnp.sum(differ)
-
-
-def print_noise() -> None:
-  """Prints what ratings make members copy whose strength is fixed."""
-  rows = []
-  keys = jax.random.split(jax.random.PRNGKey(0), _POPULATIONS)
-  for num_members, burn_in_games in ((4, 400), (4, 1000), (8, 1500)):
-    strengths = jnp.zeros((2, num_members)).at[1, 0].set(_ADVANTAGE)
-    for k_factor, confidence in (
-      (4.0, 0.5),
-      (4.0, 0.95),
-      (2.0, 0.5),
-      (1.0, 0.5),
-    ):
-      config = ftwax.PopulationConfig(
-        num_members,
-        burn_in_games=burn_in_games,
-        k_factor=k_factor,
-        select=selection.WinProbability(confidence=confidence),
-      )
-      run = jax.vmap(functools.partial(_simulate, config), (None, 0))
-      run = jax.jit(jax.vmap(run, (0, None)))
-      # Of equal members first, then of one that is better.
-      copies, founders, rounds = map(np.asarray, run(strengths, keys))
-      games = rounds[1] * _GAMES * len(_TEAMS) / num_members
-      rows.append(
-        [
-          num_members,
-          burn_in_games,
-          f'{k_factor:g}',
-          confidence,
-          f'{copies[0].mean():.1f} ({copies[0].min()} to {copies[0].max()})',
-          f'{founders[0].mean():.1f}',
-          f'{copies[1].mean():.1f}',
-          f'{games.mean():,.0f}',
-        ]
-      )
-  common.print_table(
-    f'{_POPULATIONS} simulated populations, {_GAMES * _ROUNDS:,} games',
-    [
-      'members', 'burn-in', 'K', 'confidence', 'copies of equals', 'founders',
-      'copies', 'games a member until all are the best',
-    ],
-    rows,
-  )  # fmt: skip
-
-
 def main(options: Options) -> None:
   """Runs the cells that are missing, then prints the tables."""
-  if options.noise:
-    print_noise()
-    return
   os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
   left = options.max_num_cells
   for seed in range(options.first_seed, options.first_seed + options.num_seeds):

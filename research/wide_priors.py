@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 import evolution
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 
 import ftwax
@@ -406,17 +405,6 @@ def print_events(options: Options) -> None:
     ['event', *names, 'same sign'],
     rows,
   )
-  figure, axes = plt.subplots(3, 5, figsize=(12, 6), sharex=True)
-  steps = np.array([0, *rounds['steps']]) / 1e6
-  for event, axis in enumerate(axes.flat):
-    axis.set_visible(event < len(EVENT_NAMES))
-    if event < len(EVENT_NAMES):
-      axis.plot(steps, weights[:, :, event], linewidth=1)
-      axis.axhline(0.0, color='black', linewidth=0.5)
-      axis.set_title(EVENT_NAMES[event].replace('_', ' '), fontsize=8)
-  figure.supxlabel('million steps')
-  figure.tight_layout()
-  figure.savefig(directory / 'events.svg')
 
 
 def main(options: Options) -> None:

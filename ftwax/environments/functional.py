@@ -198,9 +198,7 @@ def vectorize(
   num_places = -(-num_environments // 16)
   row, padding = jnp.arange(num_environments), -num_environments % num_places
   place = row % num_places
-  # Its text has a line for each operation, those of inner functions included.
-  reset_code = str(jax.make_jaxpr(environment.reset)(jax.random.PRNGKey(0)))
-  has_small_reset = reset_code.count(' = ') <= 128
+  resets_all = scans.counts_launches() and _has_small_reset(environment)
 
   def reset(key: types.Key) -> Any:
     key = trees.raw_key(key)
@@ -215,7 +213,7 @@ def vectorize(
     if environment.spec.absences:
       timestep, owed = absences.pay(owed, timestep)
     stepped = VectorState(state, is_last, vector_state.key, owed), timestep
-    if has_small_reset and scans.counts_launches():
+    if resets_all:
       started = _start(environment, vector_state.key)
       return trees.where_rows(vector_state.is_last, started, stepped)
 
@@ -239,6 +237,12 @@ def vectorize(
     outcome = jax.vmap(vector.outcome)
     vector = vector._replace(outcome=lambda state: outcome(state.state))
   return vector
+
+
+def _has_small_reset(environment: AnyEnvironment) -> bool:
+  code = str(jax.make_jaxpr(environment.reset)(jax.random.PRNGKey(0)))
+  # A line for each operation, those of inner functions included.
+  return code.count(' = ') <= 128
 
 
 def _start(

@@ -249,7 +249,11 @@ def _step(
   ):
     usage = usage * (1.0 - mask * free * weights)
   content = _content(state.memory, key, strength)
-  write = mask * gate * (share * _allocation(usage) + (1.0 - share) * content)
+  write = (
+    mask
+    * gate
+    * (share * addressing.allocation(usage) + (1.0 - share) * content)
+  )
 
   memory = state.memory * (1.0 - _down(write, w) * _across(erase, n))
   memory = memory + _down(write, w) * _across(vector, n)
@@ -281,18 +285,6 @@ def _step(
     words=all_words,
     links=_Links(link, precedence),
   )
-
-
-def _allocation(usage: types.Array) -> types.Array:
-  """Returns `addressing.allocation`, [N]."""
-  n = usage.shape[0]
-  u = addressing.EPSILON + (1.0 - addressing.EPSILON) * usage
-  rows, columns = _down(u, n), _across(u, n)
-  row, column = _slots(n, 0), _slots(n, 1)
-  less_used = (columns < rows) | ((columns == rows) & (row > column))
-  less_used &= row != column
-  logs = jnp.where(less_used, _across(jnp.log(u), n), 0.0)
-  return (1.0 - u) * jnp.exp(jnp.sum(logs, axis=1))
 
 
 def _content(
