@@ -84,8 +84,8 @@ class Options:
   games_per_member: int = flags.flag(256, 'Parallel games, over members.')
   max_num_actor_steps: int = flags.flag(350_000_000, 'Steps for each seed.')
   burn_in_games: int = flags.flag(30_000, 'Games between chances to copy.')
-  seconds: float = flags.flag(
-    0.0, 'Seconds after the start at which training ends early; 0 for never.'
+  until: int = flags.flag(
+    0, 'Steps of each seed at which training ends early; 0 for never.'
   )
   directory: str = flags.flag('runs/wide_priors', 'Where arms are kept.')
 
@@ -130,10 +130,10 @@ def _end_round(loop: Any, state: Any) -> tuple[Any, dict[str, Any]]:
 
 def train_arm(options: Options) -> None:
   """Trains all seeds of an arm, and chooses their best members."""
-  began = time.monotonic()
   experiment = _make(options, options.arm)
   loop = train.make_loop(prepare.prepare(experiment))
-  most = experiment.max_num_actor_steps
+  whole = experiment.max_num_actor_steps
+  most = options.until or whole
   per_round = loop.sizes.iterations_per_round(experiment.steps_per_round)
   per_call = loop.sizes.iterations_per_call(per_round, most)
   directory = _directory(options, options.arm)
@@ -153,13 +153,13 @@ def train_arm(options: Options) -> None:
     )
     state = compilation.jit_unoptimized(init)(keys)
   call, end_round = call_done.result(), end_done.result()
-  moved, num_faults, is_late = np.zeros(len(seeds), np.int64), 0, False
+  moved, num_faults = np.zeros(len(seeds), np.int64), 0
   rows, saved = [], []
   # Arms in a directory train one at a time, and compile side by side.
   with (directory.parent / 'lock').open('w') as file:
     fcntl.flock(file, fcntl.LOCK_EX)
     start = shown = time.monotonic()
-    while moved.min() < most and not is_late:
+    while moved.min() < most:
       for _ in range(per_round // per_call):
         state, done = call(state)
         more, faults = jax.device_get(done)
@@ -169,8 +169,7 @@ def train_arm(options: Options) -> None:
       state, row = end_round(state)
       steps, now = int(moved.min()), time.monotonic()
       rows.append({**jax.device_get(row), 'steps': steps})
-      is_late = 0 < options.seconds < now - began
-      is_due = steps >= most * _TIMES[len(saved)] or is_late
+      is_due = steps >= min(most, whole * _TIMES[len(saved)])
       if is_due or now - shown > 10:
         shown = now
         print(
