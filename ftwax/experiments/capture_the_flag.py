@@ -35,7 +35,7 @@ from ftwax import compilation, hyperparameters, registry, types
 from ftwax.agents import ftw, ppo
 from ftwax.agents.actor_critic import optimization, tasks
 from ftwax.cli import flags, launch
-from ftwax.environments import capture_the_flag, functional
+from ftwax.environments import capture_the_flag, delays, functional
 from ftwax.inference import live_game, playable
 from ftwax.networks import cores, entry_torsos, heads, torsos
 from ftwax.population import evolution, population_config
@@ -78,6 +78,9 @@ class Options(launch.Options):
     "The recurrent core: lstm for the small agent, rpth_dnc for the paper's."
     ' rpth is no better here, and takes longer (docs/results.md).',
     tuple(cores.NAMED),
+  )
+  max_delay: int = flags.flag(
+    0, 'Most steps by which actions come late; training games draw how many.'
   )
   burn_in_games: int = flags.flag(
     1500, 'Games a member plays between chances to copy another member.'
@@ -191,14 +194,16 @@ def make_game(agent: str, game: str) -> functional.FunctionalGame:
 
 
 @registry.register('capture_the_flag.training')
-def make_training_game(agent: str, game: str) -> functional.FunctionalGame:
+def make_training_game(
+  agent: str, game: str, max_delay: int = 0
+) -> functional.FunctionalGame:
   """Returns the game on maps of several sizes, as in the paper.
 
   On small maps the flags are close, so members capture some before they can
   navigate. Games for memories tell what to remember for different times.
   """
   config = make_game_config(agent, game)
-  return capture_the_flag.make(
+  made = capture_the_flag.make(
     dataclasses.replace(
       config,
       min_height=7,
@@ -206,6 +211,7 @@ def make_training_game(agent: str, game: str) -> functional.FunctionalGame:
       max_cue_steps=config.num_steps if config.cue_steps else None,
     )
   )
+  return delays.make(made, max_delay) if max_delay else made
 
 
 def make_game_config(
@@ -315,7 +321,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     name='capture_the_flag',
     agent=make_config(options),
     environment=functools.partial(
-      make_training_game, options.agent, options.game
+      make_training_game, options.agent, options.game, options.max_delay
     ),
     evaluation=ftwax.Evaluation(
       functools.partial(make_game, options.agent, options.game),

@@ -1,0 +1,91 @@
+"""Environments in which actions take effect late, as those of people do."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+
+from ftwax import types
+from ftwax.environments import functional, specified
+
+
+class State(NamedTuple):
+  """State of an environment with late actions.
+
+  Attributes:
+    state: its own state.
+    waiting: the last actions, leaves [longest, ...], the oldest first.
+    delay: int32 [], how many steps actions of this episode wait.
+  """
+
+  state: functional.State
+  waiting: types.ArrayTree
+  delay: types.Array
+
+
+def make(
+  environment: functional.AnyEnvironment, longest: int
+) -> functional.AnyEnvironment:
+  """Returns the environment with actions that take effect late.
+
+  Each episode draws how late, from 0 to `longest` steps, the same for all seats
+  and unknown to them. Until the first action takes effect, action 0 does, or
+  the allowed one that is closest to it.
+
+  Args:
+    environment: one environment or game, not a vector.
+    longest: the longest delay, in steps.
+
+  Raises:
+    ValueError: if `longest` is negative.
+  """
+  specified.check_at_least(0, longest=longest)
+  seats: tuple[int, ...] = ()
+  if isinstance(environment, functional.FunctionalGame):
+    seats = (len(environment.teams),)
+
+  def start(spec: specs.Array) -> types.Array:
+    low, high = getattr(spec, 'minimum', 0), getattr(spec, 'maximum', 0)
+    nothing = np.clip(np.zeros(spec.shape, spec.dtype), low, high)
+    return jnp.broadcast_to(nothing, (longest, *seats, *spec.shape))
+
+  def reset(key: types.Key) -> Any:
+    key, delay_key = jax.random.split(key)
+    state, timestep = environment.reset(key)
+    waiting = jax.tree.map(start, environment.spec.actions)
+    delay = jax.random.randint(delay_key, (), 0, longest + 1)
+    return State(state, waiting, delay), timestep
+
+  def step(state: State, action: types.ArrayTree) -> Any:
+    actions = jax.tree.map(
+      lambda waiting, new: jnp.concatenate([waiting, new[None]]),
+      state.waiting,
+      functional.cast_like(action, state.waiting),
+    )
+    taken = jax.tree.map(lambda leaf: leaf[longest - state.delay], actions)
+    waiting = jax.tree.map(lambda leaf: leaf[1:], actions)
+    inner, timestep = environment.step(state.state, taken)
+    return State(inner, waiting, state.delay), timestep
+
+  late = environment._replace(reset=reset, step=step, page=None)
+  if not isinstance(late, functional.FunctionalGame):
+    return late
+  display = late.display and late.display._replace(
+    render=_inside(late.display.render), score=_inside(late.display.score)
+  )
+  return late._replace(
+    outcome=_inside(late.outcome),
+    scripts={name: _late_script(one) for name, one in late.scripts.items()},
+    display=display,
+  )
+
+
+def _inside(function: Callable[[Any], Any]) -> Callable[[State], Any]:
+  return lambda state: function(state.state)
+
+
+def _late_script(script: functional.Script) -> functional.Script:
+  return lambda key, state, player: script(key, state.state, player)
