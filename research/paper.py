@@ -1,21 +1,19 @@
-"""Holds a population against the figures of the For The Win paper.
+"""Holds populations against the figures of the For The Win paper.
 
-    uv run research/paper.py
-    uv run research/paper.py --phases=RUN --stranger=RUN --exploit=RUN
-    uv run research/paper.py --rows=delays
+    uv run research/paper.py --budget=cpu
+    uv run research/paper.py --budget=gpu
+    uv run research/paper.py --rows delays maps
 
 Each row of `docs/paper.md`, which this program writes, is a claim of Jaderberg
 et al. (2019, arXiv:1807.01281) on agents that were trained in their game, what
-`--run` shows of it in ours, and whether it holds. A claim holds, or does not
-hold, if the 95% interval of the number lies on one side of the stated one.
-Intervals are bootstrapped over the games of one population.
+`--run` and an agent with all parts show of it in ours, and whether it holds. A
+claim holds, or does not hold, if the 95% interval of the number lies on one
+side of the stated one. Intervals are bootstrapped over games.
 
-Rows are kept in `--directory`; those that are there already are not computed
-again. Some need another run: one with several checkpoints for the phases of
-training, another population as strangers, responders of `ftwax exploit`, or
-the comparison of cores of `benchmarks/memory.py`. Without it they are not
-tried. `--people` are games that people played and saved in a browser, as files.
-`--rows` prints some rows and writes no page.
+Some rows need runs of their own, `PARTS`, which are trained first; a run that
+was interrupted goes on. Runs and cells are kept in `--directory`, and those
+that are there are not made again. `--people` are games that people played and
+saved in a browser, as files. `--rows` prints some rows and writes no page.
 """
 
 import dataclasses
@@ -23,10 +21,12 @@ import datetime
 import functools
 import json
 import pathlib
+import shlex
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,15 +34,15 @@ import jax.numpy as jnp
 import numpy as np
 import probes
 import what_it_knows
+import wide_priors
 
 from ftwax import types
-from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag as game_lib
 from ftwax.environments.capture_the_flag import browser
 from ftwax.inference import exploiting, loaded_agent, loading
 from ftwax.population import players
-from ftwax.records import files, rebuilding
+from ftwax.records import files
 from ftwax.reporting import drawing, evaluation_curves, history, saved_games
 from ftwax.runtime.device import matches
 
@@ -59,31 +59,62 @@ class Options:
   run: str = flags.flag(
     'capture_the_flag', 'Directory of a run, or a population of ftwax.'
   )
-  phases: str | None = flags.flag(
-    None, 'A run with evaluations and four checkpoints or more.'
-  )
-  stranger: str | None = flags.flag(
-    None, 'A run of the same experiment, whose members are strangers.'
-  )
-  exploit: str | None = flags.flag(
-    None, 'A run of `ftwax exploit` against a member of --run.'
-  )
-  whole: str | None = flags.flag(
-    None, 'A run of experiments/capture_the_flag.py --agent=paper.'
-  )
-  memory: str | None = flags.flag(
-    None, 'Directory of `benchmarks/memory.py all`.'
+  budget: str = flags.flag(
+    'cpu', 'What trains the runs that rows need.', ('cpu', 'gpu')
   )
   people: str | None = flags.flag(None, 'Directory of saved games of people.')
   rows: tuple[str, ...] = flags.flag(
-    (), "Rows to print, by the names in the page's commands; all by default."
+    (), 'Rows to print, by name; all by default.'
   )
   members: int = flags.flag(2, 'Members of a run that play, the first.')
   games: int = flags.flag(100, 'Games of each number.')
   seed: int = flags.flag(2_000, 'Seed of maps and actions.')
-  directory: str = flags.flag('runs/paper', 'Directory in which rows are kept.')
+  directory: str = flags.flag('runs/paper', 'Where runs and rows are kept.')
   page: str = flags.flag(str(ROOT / 'docs' / 'paper.md'), 'The page.')
 
+
+_EXPERIMENT = 'experiments/capture_the_flag.py --num_devices=1 --run_dir={}'
+_PAPER = f'{_EXPERIMENT} --agent=paper --seed=77 --eval_every=0'
+
+
+class Part(NamedTuple):
+  """Commands that train a run in a directory, on CPUs and on a GPU.
+
+  One core takes up to an hour for each, an H200 seven minutes; all of
+  benchmarks/memory.py takes a day.
+  """
+
+  cpu: str
+  gpu: str
+
+
+def _part(command: str) -> Part:
+  return Part(command, command)
+
+
+PARTS = {
+  'phases': _part(
+    f'{_EXPERIMENT} --seed=20 --eval_every=1000000 --save_every_seconds=100'
+    ' --set checkpointing.max_to_keep=9'
+  ),
+  'late': _part(
+    f'{_EXPERIMENT} --seed=501 --eval_every=0 --max_delay=5'
+    ' --max_num_actor_steps=24000000'
+  ),
+  'exploit': _part(
+    '-m ftwax exploit capture_the_flag --run_dir={} --steps=3000000 --warm'
+    ' --games=20 --evaluations=3 --fresh_games=400'
+  ),
+  'whole': Part(
+    _PAPER,
+    f'{_PAPER} --num_members=4 --num_environments=1024 --burn_in_games=6000'
+    ' --max_num_actor_steps=85000000',
+  ),
+  'wide': Part(
+    '', 'research/wide_priors.py --train --arm=copies --directory={}'
+  ),
+  'memory': _part('benchmarks/memory.py all --directory={}'),
+}
 
 HOLDS, FAILS = 'holds', 'does not hold'
 OPEN, UNTRIED = 'undecided', 'not tried'
@@ -92,7 +123,6 @@ _Config = game_lib.CaptureTheFlagConfig
 
 _SCRIPTS = ('random', 'wanderer', 'attacker', 'tactician')
 _STRONGEST = _SCRIPTS[2:]
-_DELAYS = (0, 1, 2, 3, 5, 7, 10)
 
 # Tasks of `benchmarks/memory.py` that were chosen for the hierarchy.
 _MEMORY_TASKS = ('copying', 'recall_by_key', 't_maze_100')
@@ -105,8 +135,8 @@ _VISITS = 'visits.png'
 _FILMS = ('phase_first.gif', 'phase_middle.gif', 'phase_last.gif')
 _FILM_STEPS = 80
 
-# Steps of the paper's game in 375 ms.
-_LATE = 5
+# No delay, and one that is as many steps as 333 ms in the paper's game.
+_DELAYS = (0, 5)
 
 # States of each situation on a map of states, and neighbours of a state.
 _NUM_STATES, _NUM_NEIGHBOURS = 300, 10
@@ -115,23 +145,11 @@ _NUM_STATES, _NUM_NEIGHBOURS = 300, 10
 _SLACK = 0.05
 
 
-class Row(NamedTuple):
-  """A claim and what was found.
+class Found(NamedTuple):
+  """What was measured, in at most two numbers, and whether a claim holds."""
 
-  Attributes:
-    claim: what the paper says.
-    ours: what was measured here, with intervals.
-    verdict: whether it holds.
-  """
-
-  claim: str
-  ours: str
+  text: str
   verdict: str
-
-
-def untried(claim: str, reason: str) -> Row:
-  """Returns the row of a claim that was not tried."""
-  return Row(claim, reason, UNTRIED)
 
 
 def judge(interval: tuple[float, float], threshold: float) -> str:
@@ -282,26 +300,19 @@ def delay(
   return actor._replace(init=init, select_action=select_action)
 
 
-# Rows.
+# Cells.
 
 
-def strength(options: Options) -> Row:
+def strength(options: Options) -> Found:
   """Scores against all scripts."""
   (scores,) = against_scripts(options, config_of(options), _SCRIPTS)
-  verdicts = [judge(common.interval(one), 0.5) for one in scores]
-  return Row(
-    'Agents beat all scripted players',
-    _by_name(_SCRIPTS, scores),
-    _all_of(verdicts),
-  )
+  return _hardest(dict(zip(_SCRIPTS, scores, strict=True)))
 
 
-def progress(options: Options) -> Row:
+def progress(options: Options) -> Found:
   """When members win more than half of their games against each script."""
-  claim = 'Weak scripts are beaten before strong ones'
-  curve = options.phases and evaluation_curves.read(options.phases)
-  if not curve:
-    return untried(claim, 'needs `--phases`, a run with evaluations')
+  curve = evaluation_curves.read(_path(options, 'phases'))
+  assert curve is not None
   passed = {
     name: curve.steps[scores > 0.5]
     for name, scores in zip(curve.opponents, curve.scores.T, strict=True)
@@ -309,30 +320,28 @@ def progress(options: Options) -> Row:
   first = [
     float(steps[0]) if len(steps) else np.inf for steps in passed.values()
   ]
-  steps = ', '.join(
-    f'{name} {step / 1e6:.1f}M' if np.isfinite(step) else f'{name} never'
+  texts = [
+    f'{name} {step / 1e6:.0f}M' if np.isfinite(step) else f'{name} never'
     for name, step in zip(passed, first, strict=True)
-  )
+  ]
   holds = first == sorted(first) and np.isfinite(first[0])
-  return Row(claim, f'steps until: {steps}', HOLDS if holds else FAILS)
+  return Found(
+    f'steps until wins: {", ".join(texts[-2:])}', HOLDS if holds else FAILS
+  )
 
 
-def learning_rate(options: Options) -> Row:
+def learning_rate(options: Options) -> Found:
   """The learning rates that evolution leaves."""
   first, last = _traits(options.run)
   before, after = first['learning_rate'], last['learning_rate']
-  return Row(
-    'Evolution lowers the learning rate',
-    f'from {_list(before, 1e-3)} to {_list(after, 1e-3)} thousandths',
-    judge(
-      (np.mean(before) - np.max(after), np.mean(before) - np.min(after)), 0
-    ),
+  gap = np.mean(before) - np.max(after), np.mean(before) - np.min(after)
+  return Found(
+    f'means {np.mean(before):.4f}, then {np.mean(after):.4f}', judge(gap, 0)
   )
 
 
-def internal_rewards(options: Options) -> Row:
-  """The signs of internal rewards that evolution leaves."""
-  claim = 'Evolution finds the signs of the rewards'
+def internal_rewards(options: Options) -> Found:
+  """Signs of the rewards that evolution leaves where priors give none."""
   # Of events whose weights may begin with either sign.
   signs = {
     'i_picked_up_the_flag': 1,
@@ -342,126 +351,106 @@ def internal_rewards(options: Options) -> Row:
     'i_was_tagged_with_flag': -1,
     'i_was_tagged_without_flag': -1,
   }
-  directory = loading.find(options.run)
-  (agent,) = rebuilding.read_parts(
-    directory, {'agent': actor_critic_config.ActorCriticConfig}
+  best = _of_wide_priors(options)
+  weights = dict(
+    zip(game_lib.EVENT_NAMES, best.internal_rewards.T, strict=True)
   )
-  priors = dict(
-    zip(game_lib.EVENT_NAMES, agent.internal_rewards_prior, strict=True)
+  right = np.ravel([sign * weights[name] > 0 for name, sign in signs.items()])
+  return Found(
+    f'share of the right signs {_number(right)}',
+    judge(common.interval(right), 0.5),
   )
-  if not all(priors[name].low < 0.0 < priors[name].high for name in signs):
-    return untried(
-      claim,
-      'the priors give them; see'
-      ' [wide priors](results.md#what-members-come-to-value)',
-    )
-  _, last = _traits(options.run)
-  weights = dict(zip(game_lib.EVENT_NAMES, last['weights'].T, strict=True))
-  verdicts = [
-    judge((np.min(sign * weights[name]), np.max(sign * weights[name])), 0)
-    for name, sign in signs.items()
-  ]
-  means = '; '.join(
-    f'{name.replace("_", " ")} {np.mean(weights[name]):+.2f}' for name in signs
-  )
-  return Row(claim, f'means of the members: {means}', _all_of(verdicts))
 
 
-def knowledge(options: Options) -> Row:
+def knowledge(options: Options) -> Found:
   """Whether a probe finds more in a trained than in an untrained state."""
   record = _record(options)
   facts = record.facts
   stray = facts.flag_is_away & (facts.carries | facts.teammate_carries)
-  trained, untrained = (
+  areas = [
     _resampled(states, _probe(states, stray), stray)
     for states in (record.states, record.untrained)
-  )
-  gain = trained - untrained
+  ]
   is_shown = config_of(options).observation == 'features'
-  seen = 'observations show it' if is_shown else 'no observation shows it'
-  return Row(
-    'A linear probe finds whether both flags are away (area under the curve'
-    ' 0.91, and 0.70 in self-play)',
-    f'trained {_span(trained)}, untrained {_span(untrained)}; {seen}',
-    judge(_percentiles(gain), 0),
-  )
+  seen = '; observations show it' if is_shown else ''
+  return _compare(*areas, _percentiles, seen)
 
 
-def units(options: Options) -> Row:
+def units(options: Options) -> Found:
   """Whether single units encode situations, more so if trained."""
-  record = _record(options)
-  answers = {
-    'our flag is away': record.facts.flag_is_away,
-    'a team mate carries': record.facts.teammate_carries,
-    'I wait': record.facts.waits,
-  }
-  areas, gains = [], []
-  for name, answer in answers.items():
-    trained, untrained = (
-      _resampled(states, _best_unit(states, answer), answer)
-      for states in (record.states, record.untrained)
+  facts = (record := _record(options)).facts
+  areas = [
+    np.mean(
+      [
+        _resampled(states, _best_unit(states, answer), answer)
+        for answer in (facts.flag_is_away, facts.teammate_carries, facts.waits)
+      ],
+      axis=0,
     )
-    gains.append(trained - untrained)
-    areas.append(f'{name} {_span(trained)}, untrained {_span(untrained)}')
-  return Row(
-    'Single units encode situations, better after training',
-    '; '.join(areas),
-    judge(_percentiles(np.mean(gains, axis=0)), 0),
-  )
+    for states in (record.states, record.untrained)
+  ]
+  return _compare(*areas, _percentiles)
 
 
-def clusters(options: Options) -> Row:
+def clusters(options: Options) -> Found:
   """Whether neighbours on a map of states are of one situation."""
   record = _record(options)
   situations = what_it_knows.situations(record.facts)
-  trained, untrained = (
+  shares = [
     _agreement(states, situations)
     for states in (record.states, record.untrained)
-  )
+  ]
+  found = _compare(*shares, common.interval)
   chance = 1 / len(what_it_knows.SITUATIONS)
-  return Row(
-    'States form clusters by situation',
-    'share of the ten nearest states on a map of two components: trained'
-    f' {common.summarize(trained)}, untrained {common.summarize(untrained)},'
-    f' chance {chance:.2f}',
-    _all_of(
-      [
-        judge(common.interval(trained), chance),
-        judge(common.interval(trained - untrained), 0),
-      ]
-    ),
+  beyond = judge(common.interval(shares[0]), chance)
+  return found._replace(verdict=_all_of([beyond, found.verdict]))
+
+
+def _compare(
+  trained: types.Floats,
+  untrained: types.Floats,
+  interval: Callable[[types.Floats], tuple[float, float]],
+  more: str = '',
+) -> Found:
+  """Returns whether a number is larger after training."""
+  return Found(
+    f'trained {np.mean(trained):.2f}, untrained {np.mean(untrained):.2f}{more}',
+    judge(interval(trained - untrained), 0),
   )
 
 
-def whole(options: Options) -> list[Row]:
-  """Some of the claims for the agent with all parts, on pictures."""
-  functions = strength, maps, knowledge, units, clusters
-  if options.whole is None:
-    return [untried('The whole agent, from pixels', 'needs `--whole`')]
-  options = dataclasses.replace(options, run=options.whole)
-  rows = [function(options) for function in functions]
-  return [row._replace(claim=f'From pixels: {row.claim}') for row in rows]
+def phase(index: int, sign: int, options: Options) -> Found:
+  """Whether a behaviour has its extreme in mid-training.
 
-
-def phases(options: Options) -> list[Row]:
-  """How behaviours change over the checkpoints of a run."""
-  claims = (
-    ('Home defence comes, goes and returns', 0, -1),
-    ("Camping in the opponents' base comes, goes and returns", 1, -1),
-    ('Following a team mate peaks in mid-training', 2, 1),
+  Args:
+    index: the behaviour; see `what_it_knows.behave`.
+    sign: 1 for a maximum, -1 for a minimum.
+    options: flags.
+  """
+  first, *middle, last = [share[:, index] for share in _phases(options)]
+  extreme = max(middle, key=lambda one: sign * np.mean(one))
+  verdicts = [
+    judge(common.interval(sign * (extreme - np.mean(end))), 0)
+    for end in (first, last)
+  ]
+  return Found(
+    f'share of steps in mid-training {np.mean(extreme):.2f}, at the end'
+    f' {np.mean(last):.2f}',
+    _all_of(verdicts),
   )
-  if options.phases is None:
-    return [
-      untried(claim, 'needs `--phases`, a run with four checkpoints or more')
-      for claim, *_ in claims
-    ]
-  options = dataclasses.replace(options, run=options.phases)
+
+
+@functools.lru_cache
+def _phases(options: Options) -> list[types.Floats]:
+  """Returns shares of behaviours in stages of training; draws pictures."""
+  run = str(_path(options, 'phases'))
+  options = dataclasses.replace(options, run=run)
   settings, config = _settings(options), config_of(options)
   stages = what_it_knows.load_stages(settings)
   if len(stages) < _NUM_STAGES:
     raise ValueError(
-      f'--phases ({options.phases}) must keep {_NUM_STAGES - 1} checkpoints or'
-      ' more; choose a run with --set checkpointing.max_to_keep=9.'
+      f'{run} must keep {_NUM_STAGES - 1} checkpoints or more; remove it, so'
+      ' that it is trained again.'
     )
   game = game_lib.make(config)
   names = list(stages)
@@ -481,7 +470,6 @@ def phases(options: Options) -> list[Row]:
     for name, each in facts.items()
   }
   directory = pathlib.Path(options.directory)
-  directory.mkdir(parents=True, exist_ok=True)
   (directory / _VISITS).write_bytes(
     drawing.to_png(what_it_knows.plot_visits(visits))
   )
@@ -495,186 +483,225 @@ def phases(options: Options) -> list[Row]:
       max_num_steps=_FILM_STEPS,
       frames_per_second=12,
     )
-  shares = {name: _shares(each) for name, each in facts.items()}
-  return [
-    _phase_row(
-      claim, {name: share[:, index] for name, share in shares.items()}, sign
-    )
-    for claim, index, sign in claims
+  return [_shares(each) for each in facts.values()]
+
+
+def mates(options: Options) -> Found:
+  """The best members of several runs beside themselves and each other."""
+  best = _of_wide_priors(options)
+  num_agents = len(best.internal_rewards)
+  agent, config = load(options.run, options)[0], config_of(options)
+  pairs = [
+    (first, second)
+    for first in range(num_agents)
+    for second in range(first, num_agents)
   ]
-
-
-def mates(options: Options) -> Row:
-  """Members beside strangers."""
-  claim = 'Agents play as well beside strangers'
-  if options.stranger is None:
-    return untried(claim, 'needs `--stranger`')
-  agents, config = load(options.run, options), config_of(options)
-  (stranger, *_) = load(options.stranger, options)
-  others = {
-    'own': agents[-1].player,
-    'stranger': stranger.player,
-    'tactician': scripts(config)['tactician'],
-  }
-  own, other = play(
-    options,
-    config,
-    agents[0].actor,
-    [agents[0].variables],
-    others,
-    [((0, 1), (3, 3)), ((0, 2), (3, 3))],
-  )
-  return Row(
-    claim,
-    f'tactician: beside its own {common.summarize(own)}, beside a stranger'
-    f' {common.summarize(other)}',
-    judge(common.interval(other - np.mean(own)), -_SLACK),
-  )
-
-
-def opponents(options: Options) -> Row:
-  """Members against strangers."""
-  claim = 'Agents beat teams of strangers'
-  if options.stranger is None:
-    return untried(claim, 'needs `--stranger`')
-  agents = load(options.run, options)
-  strangers = load(options.stranger, options)
   scores = play(
     options,
-    config_of(options),
-    agents[0].actor,
-    [agents[0].variables],
-    {str(i): agent.player for i, agent in enumerate(strangers)},
-    [((0, 0), (1 + i, 1 + i)) for i in range(len(strangers))],
-  ).ravel()
-  return Row(
-    claim, common.summarize(scores), judge(common.interval(scores), 0.5)
+    config,
+    agent.actor,
+    [jax.tree.map(lambda leaf, i=i: leaf[i], best) for i in range(num_agents)],
+    {'tactician': scripts(config)['tactician']},
+    [(pair, (num_agents, num_agents)) for pair in pairs],
+  ).mean(axis=1)
+  own = {pair[0]: scores[i] for i, pair in enumerate(pairs) if len({*pair}) < 2}
+  gains = np.array(
+    [
+      scores[i] - 0.5 * (own[first] + own[second])
+      for i, (first, second) in enumerate(pairs)
+      if first != second
+    ]
+  )
+  mean = np.mean([*own.values()])
+  return Found(
+    f'tactician: beside strangers {mean + np.mean(gains):.2f}, beside'
+    f' themselves {mean:.2f}',
+    judge(common.interval(gains), -_SLACK),
   )
 
 
-def maps(options: Options) -> Row:
+def _of_wide_priors(options: Options) -> types.ActorVariables:
+  """Returns the best member of each seed, leaves [seeds, ...]."""
+  kept = wide_priors.Options(directory=str(_path(options, 'wide')))
+  return wide_priors.read_best(kept, 'copies')
+
+
+def maps(options: Options) -> Found:
   """Maps of sizes that no member has seen."""
-  configs = {
-    f'{height}x{width}': {'height': height, 'width': width}
-    for height, width in ((13, 17), (17, 23))
-  }
-  return _elsewhere(options, 'Agents win on maps of other sizes', configs)
+  return _elsewhere(
+    options,
+    {
+      f'{height}x{width}': {'height': height, 'width': width}
+      for height, width in ((13, 17), (17, 23))
+    },
+  )
 
 
-def team_sizes(options: Options) -> Row:
+def team_sizes(options: Options) -> Found:
   """Teams of sizes that no member has played in."""
-  configs = {f'{size} a side': {'team_size': size} for size in (1, 3, 4)}
-  return _elsewhere(options, 'Agents win in teams of other sizes', configs)
+  return _elsewhere(
+    options, {f'{size} a side': {'team_size': size} for size in (1, 3, 4)}
+  )
 
 
-def delays(options: Options) -> Row:
+def delays(options: Options) -> Found:
   """Scores with actions that take effect later."""
   scores = against_scripts(options, config_of(options), _STRONGEST, _DELAYS)
-  scores = scores.reshape(len(_DELAYS), -1)
-  late = scores[_DELAYS.index(_LATE)]
-  by_delay = [
-    f'{steps}: {common.summarize(one)}'
-    for steps, one in zip(_DELAYS, scores, strict=True)
-  ]
-  return Row(
-    f'Actions may be {_LATE} steps late',
-    f'by steps: {", ".join(by_delay)}; a step is a whole cell',
-    judge(common.interval(late - np.mean(scores[0])), -_SLACK),
+  on_time, late = scores.reshape(2, -1)
+  return Found(
+    f'late {np.mean(late):.2f}, on time {np.mean(on_time):.2f}',
+    judge(common.interval(late - np.mean(on_time)), -_SLACK),
   )
 
 
-def exploiter(options: Options) -> Row:
+def late(options: Options) -> Found:
+  """The same, of members whose games drew delays."""
+  run = str(_path(options, 'late'))
+  return delays(dataclasses.replace(options, run=run))
+
+
+def exploiter(options: Options) -> Found:
   """The bound of a best responder."""
-  claim = 'People who practise for 12 hours win 25% of games'
-  if options.exploit is None:
-    return untried(claim, 'needs `--exploit`, a run of `ftwax exploit`')
-  path = pathlib.Path(options.exploit) / exploiting.FILE
+  path = _path(options, 'exploit') / exploiting.FILE
   (*_, last) = json.loads(path.read_text('utf-8'))['bounds']
   # A payoff is 1 for a win and -1 for a loss.
   share, low, high = (
     0.5 * (1.0 + last[name]) for name in ('payoff', 'low', 'high')
   )
-  return Row(
-    claim,
-    f'a best response of {last["steps"] / 1e6:.1f}M steps scores {share:.2f}'
-    f' ({low:.2f} to {high:.2f})',
+  return Found(
+    f'a best response scores {share:.2f} ± {(high - low) / 2:.2f}',
     # Holds if the member is no easier to beat.
     judge((0.25 - high, 0.25 - low), 0),
   )
 
 
-def hierarchy(options: Options) -> Row:
+def hierarchy(options: Options) -> Found:
   """The hierarchy against an LSTM, on tasks that were chosen for it."""
-  claim = 'The temporal hierarchy and the DNC make agents stronger'
-  if options.memory is None:
-    return untried(claim, 'needs `--memory`, runs of benchmarks/memory.py')
-  found, verdicts = [], []
-  for core in ('rpth', 'rpth_dnc'):
-    # The means of the last tenth of training, [tasks, seeds].
-    gains = np.array(
+  directory = str(_path(options, 'memory'))
+  # The means of the last tenth of training, [cores, tasks, seeds].
+  gains = np.array(
+    [
       [
-        _returns(options.memory, task, core)
-        - _returns(options.memory, task, 'lstm')
+        _returns(directory, task, core) - _returns(directory, task, 'lstm')
         for task in _MEMORY_TASKS
       ]
-    )
-    found.append(f'{core} {common.summarize(gains.ravel())}')
-    verdicts.append(judge(common.interval(gains.ravel()), 0))
-  return Row(
-    claim,
-    f'returns beyond an LSTM on three tasks of memory: {", ".join(found)}'
+      for core in ('rpth', 'rpth_dnc')
+    ]
+  ).reshape(2, -1)
+  plain, with_memory = np.mean(gains, axis=1)
+  return Found(
+    f'return beyond an LSTM {plain:.2f}, with a DNC {with_memory:.2f}'
     ' ([which core](which_core.md#the-hierarchy-and-the-dnc))',
-    _all_of(verdicts),
+    _all_of([judge(common.interval(one), 0) for one in gains]),
   )
 
 
-def people(options: Options) -> list[Row]:
+def people(options: Options) -> Found:
   """Games of people at the members' pace, as the pages save them."""
-  claim = 'Agents beat strong human players'
-  rows = [
-    untried(claim, 'needs `--people`, saved games of people'),
-    untried(
-      'People find agents more collaborative',
-      'saved games hold no judgement of teammates',
-    ),
-  ]
   scores = _against_people(options.people) if options.people else []
-  if scores:
-    found = f'{common.summarize(scores)} in {len(scores)} games'
-    rows[0] = Row(claim, found, judge(common.interval(scores), 0.5))
-  return rows
-
-
-ROWS: Mapping[str, Callable[[Options], Row | list[Row]]] = {
-  function.__name__: function
-  for function in (
-    strength, progress, learning_rate, internal_rewards, knowledge, units,
-    clusters, phases, mates, opponents, maps, team_sizes, delays, exploiter,
-    hierarchy, whole, people,
+  if not scores:
+    return Found('needs `--people`, saved games', UNTRIED)
+  return Found(
+    f'{_number(scores)} in {len(scores)} games',
+    judge(common.interval(scores), 0.5),
   )
-}  # fmt: skip
 
-# Parts of rows.
+
+class Claim(NamedTuple):
+  """A claim of the paper.
+
+  Attributes:
+    text: what the paper says.
+    find: measures it.
+    needs: name of the part that it needs, if any.
+    of_pictures: whether it is also measured for the agent with all parts.
+  """
+
+  text: str
+  find: Callable[[Options], Found]
+  needs: str = ''
+  of_pictures: bool = False
+
+
+CLAIMS = {
+  'strength': Claim('Agents beat all scripted players', strength, '', True),
+  'progress': Claim(
+    'Weak scripts are beaten before strong ones', progress, 'phases'
+  ),
+  'learning_rate': Claim('Evolution lowers the learning rate', learning_rate),
+  'internal_rewards': Claim(
+    'Evolution finds the signs of the rewards', internal_rewards, 'wide'
+  ),
+  'knowledge': Claim(
+    'A linear probe finds whether both flags are away (area under the curve'
+    ' 0.91, and 0.70 in self-play)',
+    knowledge,
+    '',
+    True,
+  ),
+  'units': Claim(
+    'Single units encode situations, better after training', units, '', True
+  ),
+  'clusters': Claim('States form clusters by situation', clusters, '', True),
+  'defence': Claim(
+    'Home defence comes, goes and returns',
+    functools.partial(phase, 0, -1),
+    'phases',
+  ),
+  'camping': Claim(
+    "Camping in the opponents' base comes, goes and returns",
+    functools.partial(phase, 1, -1),
+    'phases',
+  ),
+  'following': Claim(
+    'Following a team mate peaks in mid-training',
+    functools.partial(phase, 2, 1),
+    'phases',
+  ),
+  'mates': Claim('Agents play as well beside strangers', mates, 'wide'),
+  'maps': Claim('Agents win on maps of other sizes', maps, '', True),
+  'team_sizes': Claim('Agents win in teams of other sizes', team_sizes),
+  'delays': Claim('Actions may be 5 steps late', delays),
+  'late': Claim('The same, trained with `--max_delay=5`', late, 'late'),
+  'exploiter': Claim(
+    'People who practise for 12 hours win 25% of games', exploiter, 'exploit'
+  ),
+  'hierarchy': Claim(
+    'The temporal hierarchy and the DNC make agents stronger',
+    hierarchy,
+    'memory',
+  ),
+  'people': Claim('Agents beat strong human players', people),
+}
+
+# Parts of cells.
+
+
+def _number(values: Any) -> str:
+  low, high = common.interval(values)
+  return f'{np.mean(values):.2f} ± {(high - low) / 2:.2f}'
+
+
+def _hardest(scores: Mapping[str, types.Floats]) -> Found:
+  """Returns the lowest of several scores, all of which must be above a half."""
+  hardest = min(scores, key=lambda name: np.mean(scores[name]))
+  return Found(
+    f'{hardest} {_number(scores[hardest])}',
+    _all_of([judge(common.interval(one), 0.5) for one in scores.values()]),
+  )
 
 
 def _elsewhere(
-  options: Options, claim: str, changes: Mapping[str, Mapping[str, int]]
-) -> Row:
-  """Returns the row of games of other sizes, by name."""
-  config = config_of(options)
-  scores = {
-    name: against_scripts(
-      options, dataclasses.replace(config, **change), _STRONGEST
-    )[0]
-    for name, change in changes.items()
-  }
-  found = [
-    f'{name}: {_by_name(_STRONGEST, one)}' for name, one in scores.items()
-  ]
-  verdicts = [
-    judge(common.interval(one), 0.5) for pair in scores.values() for one in pair
-  ]
-  return Row(claim, '; '.join(found), _all_of(verdicts))
+  options: Options, changes: Mapping[str, Mapping[str, int]]
+) -> Found:
+  """Returns what was found in games of other sizes, by name."""
+  config, scores = config_of(options), {}
+  for size, change in changes.items():
+    changed = dataclasses.replace(config, **change)
+    found = against_scripts(options, changed, _STRONGEST)[0]
+    for script, one in zip(_STRONGEST, found, strict=True):
+      scores[f'{size}, {script}'] = one
+  return _hardest(scores)
 
 
 def _against_people(directory: str) -> list[float]:
@@ -686,13 +713,6 @@ def _against_people(directory: str) -> list[float]:
     if len(sides) == 1 and game.get('level', 'hard') == 'hard':
       scores.append(0.5 - game['outcome'][sides.pop()] / 2)
   return scores
-
-
-def _by_name(names: Sequence[str], scores: types.Floats) -> str:
-  return ', '.join(
-    f'{name} {common.summarize(one)}'
-    for name, one in zip(names, scores, strict=True)
-  )
 
 
 def _all_of(verdicts: Sequence[str]) -> str:
@@ -708,10 +728,6 @@ def _returns(directory: str, task: str, core: str) -> types.Floats:
   lines = path.read_text('utf-8').splitlines()
   last = [json.loads(line)['returns'] for line in lines[-(len(lines) // 10) :]]
   return np.mean(last, axis=0)
-
-
-def _list(values: types.Floats, unit: float) -> str:
-  return ', '.join(f'{value / unit:.2g}' for value in values)
 
 
 def _traits(run: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -847,11 +863,6 @@ def _percentiles(values: types.Floats) -> tuple[float, float]:
   return float(low), float(high)
 
 
-def _span(values: types.Floats) -> str:
-  low, high = _percentiles(values)
-  return f'{np.mean(values):.2f} ({low:.2f} to {high:.2f})'
-
-
 def _shares(facts: what_it_knows.Facts) -> types.Floats:
   """Returns the share of each behaviour in each game, [games, behaviours]."""
   games = range(facts.waits.shape[1])
@@ -865,141 +876,125 @@ def _shares(facts: what_it_knows.Facts) -> types.Floats:
   )
 
 
-def _phase_row(
-  claim: str, stages: Mapping[str, types.Floats], sign: int
-) -> Row:
-  """Returns whether a behaviour has its extreme in mid-training.
-
-  Args:
-    claim: the claim.
-    stages: shares in games, [games] by stage, in the order of training.
-    sign: 1 for a maximum, -1 for a minimum.
-  """
-  shares = ', '.join(f'{np.mean(one):.2f}' for one in stages.values())
-  first, *middle, last = stages.values()
-  extreme = max(middle, key=lambda one: sign * np.mean(one))
-  verdict = _all_of(
-    [
-      judge(common.interval(sign * (extreme - np.mean(end))), 0)
-      for end in (first, last)
-    ]
-  )
-  return Row(claim, f'share of steps, untrained to trained: {shares}', verdict)
-
-
 # The page.
 
 
-def compute(options: Options, name: str, commit: str) -> list[dict[str, Any]]:
-  """Returns the rows of a function, from the directory if they are there."""
-  path = pathlib.Path(options.directory) / f'{name}.json'
-  if path.exists():
-    kept: list[dict[str, Any]] = json.loads(path.read_text('utf-8'))
-    if all(row['verdict'] != UNTRIED for row in kept):
-      return kept
-  before = time.process_time()
-  rows = ROWS[name](options)
-  rows = rows if isinstance(rows, list) else [rows]
-  about = {
-    'seconds': round(time.process_time() - before),
-    'commit': commit,
+def _path(options: Options, name: str) -> pathlib.Path:
+  """Returns the directory of a part."""
+  return pathlib.Path(options.directory) / name
+
+
+def train(options: Options, name: str) -> None:
+  """Trains a part if it is not there."""
+  directory = _path(options, name)
+  done = _path(options, f'{name}-trained.json')
+  if done.exists():
+    return
+  command = shlex.split(getattr(PARTS[name], options.budget))
+  words = [word.format(directory) for word in command]
+  if '--num_devices=1' in words and (directory / 'checkpoints').exists():
+    words.append('--resume')
+  print(f'{name}: {" ".join(words)}', flush=True)
+  before = time.monotonic()
+  subprocess.run([sys.executable, *words], check=True, cwd=ROOT)
+  facts = {
+    'seconds': round(time.monotonic() - before),
+    'machine': common.machine(),
   }
-  made = [{**row._asdict(), **about} for row in rows]
-  path.parent.mkdir(parents=True, exist_ok=True)
-  files.write_atomically(path, json.dumps(made, indent=1) + '\n')
-  return made
+  files.write_atomically(done, json.dumps(facts) + '\n')
+
+
+def compute(options: Options, name: str, commit: str, part: str) -> Found:
+  """Returns what was found of a claim, from the directory if it is there.
+
+  Args:
+    options: flags.
+    name: the claim.
+    commit: the commit of this clone.
+    part: the run that it needs, if any.
+  """
+  path = _path(options, f'{name}{"-whole" if part == "whole" else ""}.json')
+  if path.exists():
+    row = json.loads(path.read_text('utf-8'))
+    if row['verdict'] != UNTRIED:
+      return Found(row['text'], row['verdict'])
+  if part:
+    if not getattr(PARTS[part], options.budget):
+      return Found('needs `--budget=gpu`', UNTRIED)
+    train(options, part)
+  if part == 'whole':
+    options = dataclasses.replace(options, run=str(_path(options, part)))
+  found = CLAIMS[name].find(options)
+  row = {**found._asdict(), 'commit': commit}
+  files.write_atomically(path, json.dumps(row, indent=1) + '\n')
+  return found
 
 
 def write_page(
-  options: Options, rows: Sequence[Mapping[str, Any]], commit: str
+  options: Options, rows: Mapping[str, Sequence[Found]], commit: str
 ) -> pathlib.Path:
-  """Writes the page."""
-  counts = [
-    sum(row['verdict'] == verdict for row in rows)
-    for verdict in (HOLDS, FAILS, OPEN, UNTRIED)
-  ]
+  """Writes the page of what was found, of the small and of the whole agent."""
+  verdicts = [small.verdict for small, *_ in rows.values()]
   table = [
-    '| the paper | here | |',
+    '| the paper | a small agent | all parts, from pixels |',
     '| --- | --- | --- |',
-    *(f'| {row["claim"]} | {row["ours"]} | {row["verdict"]} |' for row in rows),
   ]
-  date = datetime.date.today().isoformat()
+  for name, found in rows.items():
+    cells = [f'**{one.verdict}**: {one.text}' for one in found]
+    table.append(f'| {" | ".join([CLAIMS[name].text, *cells, ""][:3])} |')
   path = pathlib.Path(options.page)
-  directory = pathlib.Path(options.directory)
-  pictures = [directory / name for name in (_VISITS, *_FILMS)]
-  are_drawn = all(picture.exists() for picture in pictures)
-  if are_drawn:
-    figures = path.with_name('figures')
-    figures.mkdir(exist_ok=True)
-    for picture in pictures:
+  figures = path.with_name('figures')
+  figures.mkdir(exist_ok=True)
+  for name in (_VISITS, *_FILMS):
+    picture = pathlib.Path(options.directory) / name
+    if picture.exists():
       shutil.copy(picture, figures)
   text = _PAGE.format(
-    *counts,
-    pictures=_PICTURES if are_drawn else '',
+    *map(verdicts.count, (HOLDS, FAILS, OPEN, UNTRIED)),
     options=options,
-    commands='\n'.join(_commands(options)),
-    mark=f'<!-- recorded {date} {commit} -->',
+    mark=f'<!-- recorded {datetime.date.today().isoformat()} {commit} -->',
     table='\n'.join(table),
   )
   files.write_atomically(path, text)
   return path
 
 
-_PICTURES = f"""
-One map of all games for each phase of training; the own base is on the left:
+_PAGE = f"""# The paper, claim by claim
 
 ![Maps of visited cells in five phases of training](figures/{_VISITS})
 
-The first {_FILM_STEPS} steps of a game of two copies of a member, in blue,
-against two attackers:
+Jaderberg et al. (2019,
+[arXiv:1807.01281](https://arxiv.org/abs/1807.01281)) trained agents for 450,000
+games in three dimensions. This page tests their claims in this library's game
+on a grid. Of a small agent {{}} hold, {{}} do not, {{}} are undecided and {{}}
+were not tried.
+
+{{mark}}
+
+{{table}}
+
+Members of `{{options.run}}` play, seed {{options.seed}}, and other runs where
+a row needs them. `uv run research/paper.py --budget=gpu` trains those, computes
+the rows and writes this page. A score is 1 for a win and 0.5 for a draw. Of
+several scores the lowest is shown. A claim holds if the 95% interval, over
+{{options.games}} games or over the seeds, excludes the opposite.
+
+In the picture the own base is on the left, and training goes from left to
+right. Below are the first {_FILM_STEPS} steps of a game of two copies of a
+member, in blue, against two attackers:
 
 | untrained | in mid-training | trained |
 | --- | --- | --- |
 | {' | '.join(f'![A game](figures/{name})' for name in _FILMS)} |
 """
 
-_PAGE = """# The paper, claim by claim
-
-Jaderberg et al. (2019,
-[arXiv:1807.01281](https://arxiv.org/abs/1807.01281)) trained agents for 450,000
-games in three dimensions. This page tests their claims on a small population in
-this library's game: {} hold, {} do not, {} are undecided and {} were not tried.
-A claim holds if the 95% interval excludes the opposite. Intervals are
-bootstrapped over {options.games} games of each number, of one population.
-
-`uv run research/paper.py` computes the rows and writes this page. The first
-{options.members} members of `{options.run}` play, seed {options.seed}. Other
-rows need runs made by these commands:
-
-{commands}
-
-{mark}
-
-{table}
-
-A score is 1 for a win and 0.5 for a draw.
-{pictures}"""
-
-
-def _commands(options: Options) -> Iterator[str]:
-  """Yields the commands of the other runs, indented, without their paths."""
-  runs = options.phases, options.stranger, options.exploit, options.whole
-  for run in dict.fromkeys(runs):
-    if run is not None:
-      line, *_ = (pathlib.Path(run) / 'command.txt').read_text().splitlines()
-      _, _, *command = line.split()
-      kept = [word for word in command if not word.startswith('--run_dir')]
-      yield f'    uv run {" ".join(kept)}'
-  if options.memory is not None:
-    yield '    uv run benchmarks/memory.py all'
-
 
 def main(options: Options) -> None:
   """Computes the missing rows and writes the page."""
-  unknown = set(options.rows) - set(ROWS)
+  unknown = set(options.rows) - set(CLAIMS)
   if unknown:
     raise ValueError(
-      f'--rows ({sorted(unknown)}) must be among {sorted(ROWS)}; choose some.'
+      f'--rows ({sorted(unknown)}) must be among {sorted(CLAIMS)}; choose some.'
     )
   spec = load(options.run, options)[0].game_spec
   if spec.event_names != game_lib.EVENT_NAMES:
@@ -1007,12 +1002,13 @@ def main(options: Options) -> None:
       f'--run ({options.run}) must be a run of capture the flag; choose one of'
       ' experiments/capture_the_flag.py.'
     )
-  commit, rows = common.commit(), []
-  for name in options.rows or ROWS:
-    made = compute(options, name, commit)
-    for row in made:
-      print(f'{row["claim"]}\n  {row["ours"]}\n  {row["verdict"]}', flush=True)
-    rows += [{**row, 'name': name} for row in made]
+  commit, rows = common.commit(), {}
+  pathlib.Path(options.directory).mkdir(parents=True, exist_ok=True)
+  for name in options.rows or CLAIMS:
+    parts = [CLAIMS[name].needs, *['whole'][: CLAIMS[name].of_pictures]]
+    rows[name] = [compute(options, name, commit, part) for part in parts]
+    for found in rows[name]:
+      print(f'{CLAIMS[name].text}\n  {found.verdict}: {found.text}', flush=True)
   if not options.rows:
     print(f'Page: {write_page(options, rows, commit)}')
 

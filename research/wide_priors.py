@@ -250,6 +250,12 @@ def _load(path: pathlib.Path) -> list[Any]:
     return [file[f'arr_{index}'] for index in range(len(file))]
 
 
+def read_best(options: Options, arm: str) -> types.ActorVariables:
+  """Returns the best members of an arm at the end, leaves [seeds, ...]."""
+  _, _, *leaves = _load(_directory(options, arm) / 'best.npz')
+  return _like(_variables(_make(options, arm)), [leaf[-1] for leaf in leaves])
+
+
 def _directory(options: Options, arm: str) -> pathlib.Path:
   return pathlib.Path(options.directory) / arm
 
@@ -272,8 +278,6 @@ def judge(options: Options) -> dict[str, list[Any]]:
       continue
     saved = _facts(_directory(options, arm))['saved']
     _, choice, *leaves = _load(_directory(options, arm) / 'best.npz')
-    if arm == 'copies':
-      copied = _like(template, [leaf[-1] for leaf in leaves])
     last = len(saved) - 1
     for index in reversed(range(last + 1)):
       if (arm, index) in cells:
@@ -290,7 +294,8 @@ def judge(options: Options) -> dict[str, list[Any]]:
         'members': choice[index].mean(axis=(1, 2)).tolist(),
       }
       if index == last and arm != 'copies':
-        cell['duels'] = _duel(options, experiment, copied, agents)
+        best = read_best(options, 'copies')
+        cell['duels'] = _duel(options, experiment, best, agents)
       with path.open('a', encoding='utf-8') as file:
         file.write(json.dumps(cell) + '\n')
       cells[arm, index] = cell
@@ -378,10 +383,10 @@ def print_events(options: Options) -> None:
   directory = _directory(options, 'copies')
   with np.load(directory / 'rounds.npz') as file:
     rounds = dict(file)
-  best, _, *leaves = _load(directory / 'best.npz')
-  chosen = _like(_variables(_make(options, 'copies')), leaves)
+  best, *_ = _load(directory / 'best.npz')
   seeds, member = np.arange(options.num_seeds), best[-1]
-  lineage, num_copies = [chosen.internal_rewards[-1]], 0 * seeds
+  lineage = [read_best(options, 'copies').internal_rewards]
+  num_copies = 0 * seeds
   for parents, weights in zip(
     rounds['parent'][::-1], rounds['internal_rewards'][::-1], strict=True
   ):
