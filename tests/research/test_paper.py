@@ -47,32 +47,113 @@ def test_delayed_actions_take_effect_later(paper):
     assert actions == expected
 
 
-def test_rows_are_kept_unless_they_were_not_tried(paper, monkeypatch, tmp_path):
+def _make_claims(paper, monkeypatch, *names, **fields):
   calls = []
 
-  def claim(options):
+  def find(options):
     calls.append(options)
-    return paper.Row('Agents win', '0.60', verdicts.pop(0))
+    return paper.Found('0.60', paper.HOLDS)
 
-  verdicts = [paper.UNTRIED, paper.HOLDS, paper.FAILS]
-  monkeypatch.setattr(paper, 'ROWS', {'claim': claim})
+  claims = {
+    name: paper.Claim(f'Agents {name}', find, **fields) for name in names
+  }
+  monkeypatch.setattr(paper, 'CLAIMS', claims)
   monkeypatch.setattr(paper.common, 'commit', lambda: 'abc1234')
-  options = paper.Options(
+  return calls
+
+
+@pytest.fixture
+def options(paper, tmp_path):
+  return paper.Options(
     directory=str(tmp_path / 'rows'), page=str(tmp_path / 'paper.md')
   )
-  paper.main(options)
-  paper.main(options)
-  paper.main(options)
-  assert len(calls) == 2
-  page = (tmp_path / 'paper.md').read_text('utf-8')
-  assert '| Agents win | 0.60 | holds |' in page
-  assert 'game: 1 hold, 0 do not' in page.replace('\n', ' ')
 
 
-def test_signs_that_priors_give_are_no_finding(paper):
-  row = paper.internal_rewards(paper.Options(run='capture_the_flag'))
-  assert row.verdict == paper.UNTRIED
-  assert 'the priors give them' in row.ours
+def test_cells_are_kept(paper, monkeypatch, options):
+  calls = _make_claims(paper, monkeypatch, 'win')
+  paper.main(options)
+  paper.main(options)
+  assert len(calls) == 1
+  page = pathlib.Path(options.page).read_text('utf-8')
+  assert '| Agents win | **holds**: 0.60 |  |' in page
+  assert 'agent 1 hold, 0 do not' in page.replace('\n', ' ')
+
+
+def test_parts_are_trained_once_and_go_on(paper, monkeypatch, options):
+  calls = _make_claims(
+    paper, monkeypatch, 'win', needs='late', of_pictures=True
+  )
+  commands = []
+
+  def run(words, *, check, cwd):
+    assert check and cwd == paper.ROOT
+    commands.append(words[1:])
+    is_second = len(commands) > 1
+    (pathlib.Path(options.directory) / 'late' / 'checkpoints').mkdir(
+      parents=True, exist_ok=is_second
+    )
+    if not is_second:
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(paper.subprocess, 'run', run)
+  with pytest.raises(KeyboardInterrupt):
+    paper.main(options)
+  paper.main(options)
+  paper.main(options)
+  directory = pathlib.Path(options.directory)
+  first, second, whole = commands
+  assert first[0] == 'experiments/capture_the_flag.py'
+  assert f'--run_dir={directory / "late"}' in first
+  assert second == [*first, '--resume']
+  assert '--agent=paper' in whole and '--resume' not in whole
+  assert [call.run for call in calls] == [
+    'capture_the_flag',
+    str(directory / 'whole'),
+  ]
+  page = pathlib.Path(options.page).read_text('utf-8')
+  assert '| Agents win | **holds**: 0.60 | **holds**: 0.60 |' in page
+
+
+def test_parts_that_need_a_gpu_are_not_tried_on_cpus(
+  paper, monkeypatch, options
+):
+  calls = _make_claims(paper, monkeypatch, 'win', needs='wide')
+  paper.main(options)
+  page = pathlib.Path(options.page).read_text('utf-8')
+  assert '**not tried**: needs `--budget=gpu`' in page and not calls
+
+
+def _best(num_seeds):
+  weights = np.zeros((num_seeds, 13), np.float32)
+  return types.ActorVariables({}, {}, weights, np.zeros(num_seeds))
+
+
+def test_signs_count_over_events_and_seeds(paper, monkeypatch, options):
+  best = _best(4)
+  names = list(paper.game_lib.EVENT_NAMES)
+  best.internal_rewards[:, names.index('i_picked_up_the_flag')] = 1.0
+  best.internal_rewards[:, names.index('i_was_tagged_with_flag')] = -0.1
+  monkeypatch.setattr(paper, '_of_wide_priors', lambda options: best)
+  found = paper.internal_rewards(options)
+  assert found.text.startswith('share of the right signs 0.33 ±')
+
+
+def test_mates_are_held_against_what_both_reach_alone(
+  paper, monkeypatch, options
+):
+  # Scores of pairs 00, 01, 02, 11, 12, 22.
+  scores = np.array([0.8, 0.7, 0.5, 0.6, 0.4, 0.2])
+  monkeypatch.setattr(paper, '_of_wide_priors', lambda options: _best(3))
+  monkeypatch.setattr(
+    paper, 'play', lambda *args: np.repeat(scores[:, None], 5, axis=1)
+  )
+  found = paper.mates(options)
+  assert found.verdict == paper.HOLDS
+  assert found.text == (
+    'tactician: beside strangers 0.53, beside themselves 0.53'
+  )
+  scores -= [0, 0.2, 0.2, 0, 0.2, 0]
+  assert paper.mates(options).verdict == paper.FAILS
 
 
 def test_probes_refuse_games_without_the_situation(paper):
@@ -97,25 +178,18 @@ def test_the_hierarchy_is_judged_by_returns_beyond_an_lstm(paper, tmp_path):
   for task in paper._MEMORY_TASKS:
     for core, mean in returns.items():
       rows = [{'returns': [0.0] * 3}] * 18 + [{'returns': [mean] * 3}] * 2
-      path = tmp_path / f'{task}-{core}-300000.jsonl'
+      path = tmp_path / 'memory' / f'{task}-{core}-300000.jsonl'
+      path.parent.mkdir(exist_ok=True)
       path.write_text('\n'.join(map(json.dumps, rows)), 'utf-8')
-  row = paper.hierarchy(paper.Options(memory=str(tmp_path)))
-  assert row.verdict == paper.FAILS  # The DNC is behind.
-  assert 'rpth 0.10 (0.10 to 0.10)' in row.ours
-  assert 'rpth_dnc -0.10 (-0.10 to -0.10)' in row.ours
+  found = paper.hierarchy(paper.Options(directory=str(tmp_path)))
+  assert found.verdict == paper.FAILS  # The DNC is behind.
+  assert 'return beyond an LSTM 0.10, with a DNC -0.10' in found.text
 
 
-def test_rows_that_are_asked_for_are_printed_alone(
-  paper, monkeypatch, tmp_path
-):
-  row = paper.Row('Agents win', '0.60', paper.HOLDS)
-  monkeypatch.setattr(paper, 'ROWS', {'one': lambda _: row, 'other': None})
-  monkeypatch.setattr(paper.common, 'commit', lambda: 'abc1234')
-  options = paper.Options(
-    directory=str(tmp_path / 'rows'), page=str(tmp_path / 'paper.md')
-  )
+def test_rows_that_are_asked_for_are_printed_alone(paper, monkeypatch, options):
+  calls = _make_claims(paper, monkeypatch, 'one', 'other')
   paper.main(dataclasses.replace(options, rows=('one',)))
-  assert not (tmp_path / 'paper.md').exists()
+  assert len(calls) == 1 and not pathlib.Path(options.page).exists()
   with pytest.raises(ValueError, match=r"--rows \(\['another'\]\)"):
     paper.main(dataclasses.replace(options, rows=('another',)))
 
@@ -135,17 +209,12 @@ def test_games_of_people_count_at_full_pace(paper, tmp_path):
     path.write_text(json.dumps(game))
 
   options = paper.Options()
-  claim, verdict = paper.people(options)[0][::2]
-  assert verdict == paper.UNTRIED
+  assert paper.people(options).verdict == paper.UNTRIED
   for number in range(4):
     save(number, [-1, 1], 'person', 'player')
   save(4, [1, -1], 'player', 'person', level='hard')
   save(5, [1, -1], 'person', 'player', level='easy')  # Members rested.
   save(6, [1, -1], 'player', 'player')
   save(7, [1, -1], 'person', 'person')
-  row, untried = paper.people(
-    dataclasses.replace(options, people=str(tmp_path))
-  )
-  assert row.claim == claim and row.verdict == paper.HOLDS
-  assert row.ours == '1.00 (1.00 to 1.00) in 5 games'
-  assert untried.verdict == paper.UNTRIED
+  found = paper.people(dataclasses.replace(options, people=str(tmp_path)))
+  assert found == ('1.00 ± 0.00 in 5 games', paper.HOLDS)
