@@ -13,9 +13,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from dm_env import specs
-
-from ftwax import types
 
 _RIVALS = pathlib.Path(__file__).parent / 'rivals'
 
@@ -72,16 +69,6 @@ def machine() -> str:
 def machine_line() -> str:
   """Describes the machine and its load."""
   return f'{machine()}, load {os.getloadavg()[0]:.1f}'
-
-
-def pixel_spec() -> types.EnvironmentSpec:
-  """Returns a spec of 84x84x3 uint8 images and 5 actions."""
-  return types.EnvironmentSpec(
-    observations=specs.BoundedArray((84, 84, 3), np.uint8, 0, 255),
-    actions=specs.DiscreteArray(5, name='action'),
-    rewards=specs.BoundedArray((), np.float32, -1, 1, 'reward'),
-    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
-  )
 
 
 def print_table(

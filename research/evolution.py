@@ -160,7 +160,6 @@ def run(options: Options, task: str, arm: str, seed: int) -> dict[str, Any]:
     'best': best,
     'choice': scores.tolist(),
     'copies': sum('parent' in row for row in rows),
-    'founders': len(set(_founders(rows, len(scores)))),
     'steps': result.counts.actor_steps,
     'seconds': round(time.perf_counter() - start),
   }
@@ -226,20 +225,6 @@ def _stack(agents: Sequence[Any]) -> Any:
   )
 
 
-def _founders(rows: Sequence[Any], num_members: int) -> list[int]:
-  """Returns the first ancestor of each member."""
-  founders = list(range(num_members))
-  generations: dict[int, list[Any]] = {}
-  for row in rows:
-    if 'parent' in row:
-      generations.setdefault(row['generation'], []).append(row)
-  for group in generations.values():
-    before = list(founders)
-    for row in group:
-      founders[row['member']] = before[row['parent']]
-  return founders
-
-
 def _directory(
   options: Options, task: str, arm: str, seed: int
 ) -> pathlib.Path:
@@ -281,7 +266,6 @@ def _summarize(arm: str, cells: Any, baseline: Any) -> list[Any]:
       [cells[seed]['score'] - baseline[seed]['score'] for seed in shared]
     ),
     mean(lambda cell: cell['copies'], 1),
-    mean(lambda cell: cell['founders'], 1),
     mean(lambda cell: cell['seconds'], 0),
   ]
 
@@ -304,7 +288,7 @@ def print_tables(options: Options) -> None:
         f'{task}: score of the best, on the hardest opponent, mean of members',
         [
           'arm', 'seeds', 'best', 'hardest', 'members', 'best less apart',
-          'copies', 'founders', 'seconds',
+          'copies', 'seconds',
         ],
         rows,
       )  # fmt: skip

@@ -14,9 +14,12 @@ have equal steps, summed over members, and as many games for each member:
   apart    the same members at the start, which never copy
   narrow   priors by which most events have a sign, without copies
   search   twice the members, half the steps each, without copies
+  found    members that start with the rewards of the best of `copies`, by seed,
+           and never copy
 
 The last table has the rewards that evolution found: the weight of each event in
-the best member and, before its lineage copied, in its ancestors.
+the best member and, before its lineage copied, in its ancestors, and by how
+much more a team wins that has the event once more. Two figures are drawn.
 """
 
 import concurrent.futures
@@ -34,6 +37,7 @@ import evolution
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.stats
 
 import ftwax
 from ftwax import compilation, types
@@ -43,6 +47,7 @@ from ftwax.experiments import capture_the_flag  # noqa: TID251
 from ftwax.population import state as state_lib
 from ftwax.population import tournament
 from ftwax.records import loggers
+from ftwax.reporting import drawing
 from ftwax.runtime import evaluation, prepare
 from ftwax.runtime.device import matches, train
 
@@ -62,7 +67,10 @@ ARMS = {
   'apart': Arm(),
   'narrow': Arm(is_wide=False),
   'search': Arm(breadth=2),
+  'found': Arm(),
 }
+
+_FIGURES = pathlib.Path(__file__).parents[1] / 'docs' / 'figures'
 
 # Steps at which members are kept, as parts of the run.
 _TIMES = (1 / 14, *(part / 7 for part in range(1, 8)))
@@ -152,6 +160,12 @@ def train_arm(options: Options) -> None:
       pool.submit(_Choice, options, options.arm),
     )
     state = compilation.jit_unoptimized(init)(keys)
+    if options.arm == 'found':
+      found = read_best(options, 'copies').internal_rewards[: len(seeds), None]
+      training = state.training._replace(
+        internal_rewards=found + 0.0 * state.training.internal_rewards
+      )
+      state = state._replace(training=training)
   call, end_round = call_done.result(), end_done.result()
   moved, num_faults = np.zeros(len(seeds), np.int64), 0
   rows, saved = [], []
@@ -250,10 +264,12 @@ def _load(path: pathlib.Path) -> list[Any]:
     return [file[f'arr_{index}'] for index in range(len(file))]
 
 
-def read_best(options: Options, arm: str) -> types.ActorVariables:
-  """Returns the best members of an arm at the end, leaves [seeds, ...]."""
+def read_best(
+  options: Options, arm: str, time: int = -1
+) -> types.ActorVariables:
+  """Returns the best members of an arm at a time, leaves [seeds, ...]."""
   _, _, *leaves = _load(_directory(options, arm) / 'best.npz')
-  return _like(_variables(_make(options, arm)), [leaf[-1] for leaf in leaves])
+  return _like(_variables(_make(options, arm)), [leaf[time] for leaf in leaves])
 
 
 def _directory(options: Options, arm: str) -> pathlib.Path:
@@ -270,19 +286,24 @@ def judge(options: Options) -> dict[str, list[Any]]:
   rows = loggers.read_jsonl(path) if path.exists() else []
   cells = {(row['arm'], row['time']): row for row in rows}
   experiment = _make(options, 'copies')
-  template = _variables(experiment)
   games = evolution.Games(experiment, options.num_seeds, _NUM_SCORE)
   made: dict[str, list[Any]] = {}
   for arm in ARMS:
     if not (_directory(options, arm) / 'best.npz').exists():
       continue
     saved = _facts(_directory(options, arm))['saved']
-    _, choice, *leaves = _load(_directory(options, arm) / 'best.npz')
+    _, choice, *_ = _load(_directory(options, arm) / 'best.npz')
     last = len(saved) - 1
+    steps = _facts(_directory(options, 'copies'))['saved'][: len(saved)]
+    if not np.allclose(saved, steps, rtol=0.1):
+      raise ValueError(
+        f'{arm} must be kept at the steps of copies ({steps}), not {saved};'
+        ' train it with the same --max_num_actor_steps.'
+      )
     for index in reversed(range(last + 1)):
       if (arm, index) in cells:
         continue
-      agents = _like(template, [leaf[index] for leaf in leaves])
+      agents = read_best(options, arm, index)
       # Other turns than those on which they were chosen.
       turns = range(2, 6 if index == last else 3)
       scores = np.mean([games.play(agents, turn) for turn in turns], axis=0)
@@ -294,8 +315,8 @@ def judge(options: Options) -> dict[str, list[Any]]:
         'members': choice[index].mean(axis=(1, 2)).tolist(),
       }
       if index == last and arm != 'copies':
-        best = read_best(options, 'copies')
-        cell['duels'] = _duel(options, experiment, best, agents)
+        rival = read_best(options, 'copies', index)
+        cell['duels'] = _duel(options, rival, agents)
       with path.open('a', encoding='utf-8') as file:
         file.write(json.dumps(cell) + '\n')
       cells[arm, index] = cell
@@ -304,23 +325,33 @@ def judge(options: Options) -> dict[str, list[Any]]:
   return made
 
 
-def _duel(
-  options: Options, experiment: Any, first: Any, second: Any
-) -> list[float]:
-  """Returns the scores of first against second agents [S, ...], by seed."""
-  num_seeds = options.num_seeds
-  game = experiment.evaluation_factory(0)
-  pair = tournament.round_robin(2, _NUM_DUEL, game.teams)
-  seats = [seed + num_seeds * pair for seed in range(num_seeds)]
-  results = matches.play(
+def _game(options: Options) -> Any:
+  return _make(options, 'copies').evaluation_factory(0)
+
+
+def _play(options: Options, agents: types.ActorVariables, seats: Any) -> Any:
+  """Plays games of agents [N, ...], by the seats [G, P]."""
+  return matches.play(
     jax.random.PRNGKey(options.first_seed),
-    game,
-    prepare.prepare(experiment).evaluation_policy,
-    jax.tree.map(lambda *leaves: np.concatenate(leaves), first, second),
+    _game(options),
+    prepare.prepare(_make(options, 'copies')).evaluation_policy,
+    agents,
     {},
-    np.concatenate(seats).astype(np.int32),
+    seats.astype(np.int32),
   )
-  played = evaluation.summarize(results, game.teams, 2 * num_seeds)
+
+
+def _duel(options: Options, first: Any, second: Any) -> list[float]:
+  """Returns the scores of first against second agents [S, ...], by seed."""
+  num_seeds, teams = options.num_seeds, _game(options).teams
+  pair = tournament.round_robin(2, _NUM_DUEL, teams)
+  seats = [seed + num_seeds * pair for seed in range(num_seeds)]
+  results = _play(
+    options,
+    jax.tree.map(lambda *leaves: np.concatenate(leaves), first, second),
+    np.concatenate(seats),
+  )
+  played = evaluation.summarize(results, teams, 2 * num_seeds)
   return np.diagonal(played.win_rates, num_seeds).tolist()
 
 
@@ -337,6 +368,11 @@ def print_scores(cells: dict[str, list[Any]]) -> None:
     pair = scores['copies'][time], scores[arm][time]
     return evolution.with_interval((pair[0] - pair[1]).mean(axis=1))
 
+  def at(arm: str, time: int) -> tuple[str, str]:
+    if time >= len(scores[arm]):  # It ended early.
+      return '', ''
+    return f'{scores[arm][time].mean():.3f}', gain(arm, time)
+
   rows = []
   for arm, own in cells.items():
     duels = np.array(own[-1].get('duels', []))
@@ -348,7 +384,7 @@ def print_scores(cells: dict[str, list[Any]]) -> None:
         f'{scores[arm][-1].mean():.3f}',
         f'{scores[arm][-1].min(axis=1).mean():.3f}',
         f'{np.mean(own[-1]["members"]):.3f}',
-        gain(arm, -1),
+        gain(arm, len(own) - 1),
         ' '.join(f'{score:.2f}' for score in duels),
         evolution.with_interval(duels - 0.5) if len(duels) else '',
       ]
@@ -367,48 +403,110 @@ def print_scores(cells: dict[str, list[Any]]) -> None:
     [
       [
         f'{cells["copies"][time]["steps"] / 1e6:.0f}M',
-        *(
-          text
-          for arm in cells
-          for text in (f'{scores[arm][time].mean():.3f}', gain(arm, time))
-        ),
+        *(text for arm in cells for text in at(arm, time)),
       ]
-      for time in range(min(map(len, cells.values())))
+      for time in range(len(cells['copies']))
     ],
   )
 
 
-def print_events(options: Options) -> None:
-  """Prints and draws the rewards of the best member and its ancestors."""
+def draw_scores(cells: dict[str, list[Any]], path: pathlib.Path) -> None:
+  """Draws the best member of each arm over steps, with the range of seeds."""
+  figure = drawing.make_figure(6, 3.5)
+  axes = figure.subplots()
+  for arm, own in cells.items():
+    scores = np.array([np.mean(cell['scores'], axis=1) for cell in own])
+    steps = [cell['steps'] / 1e6 for cell in own]
+    axes.plot(steps, scores.mean(axis=1), marker='o', markersize=3, label=arm)
+    axes.fill_between(steps, scores.min(axis=1), scores.max(axis=1), alpha=0.15)
+  axes.set(xlabel='steps in millions', ylabel='score of the best member')
+  axes.legend()
+  drawing.style(axes)
+  drawing.write_png(path, figure)
+
+
+def _read_lineages(options: Options) -> tuple[Any, Any, Any]:
+  """Returns steps [R], weights [R, S, E] and copies [S] of the best members."""
   directory = _directory(options, 'copies')
   with np.load(directory / 'rounds.npz') as file:
     rounds = dict(file)
   best, *_ = _load(directory / 'best.npz')
   seeds, member = np.arange(options.num_seeds), best[-1]
-  lineage = [read_best(options, 'copies').internal_rewards]
-  num_copies = 0 * seeds
+  lineage, num_copies = [], 0 * seeds
   for parents, weights in zip(
     rounds['parent'][::-1], rounds['internal_rewards'][::-1], strict=True
   ):
     parent = parents[seeds, member]
     num_copies, member = num_copies + (parent != member), parent
     lineage.append(weights[seeds, member])  # Before the copy.
-  weights = np.stack(lineage[::-1])  # [rounds + 1, S, E]
-  rows = []
+  last = read_best(options, 'copies').internal_rewards
+  return rounds['steps'], np.stack([*lineage[::-1], last])[1:], num_copies
+
+
+def draw_rewards(steps: Any, weights: Any, path: pathlib.Path) -> None:
+  """Draws the weights [R, S, E] of the surviving lineages, an axis an event."""
+  figure = drawing.make_figure(9, 6)
+  grid = figure.subplots(3, 5, sharex=True, sharey=True)
+  for axes in grid.flat[len(EVENT_NAMES) :]:
+    axes.set_visible(False)
+  for event, (name, axes) in enumerate(
+    zip(EVENT_NAMES, grid.flat, strict=False)
+  ):
+    axes.axhline(0.0, color='gray', linewidth=0.8)
+    axes.plot(steps / 1e6, weights[..., event], linewidth=1)
+    axes.set_title(drawing.readable(name).replace(' the flag', ''), fontsize=7)
+    drawing.style(axes)
+  figure.supxlabel('steps in millions, a line a seed', fontsize=9)
+  drawing.write_png(path, figure)
+
+
+def _worth(options: Options) -> Any:
+  """Returns by how much more a team wins with an event once more, [E].
+
+  The slope of a regression for each event, over games in which each of the best
+  members plays each other.
+  """
+  best = read_best(options, 'copies')
+  seats = tournament.round_robin(
+    options.num_seeds, _NUM_DUEL, _game(options).teams
+  )
+  results = _play(options, best, seats)
+  wins = 0.5 * (1.0 + np.array([result.outcome for result in results]))
+  num_teams = wins.shape[1]
+  counts = np.array([result.returns for result in results])
+  counts = counts.reshape(len(results), num_teams, -1, counts.shape[-1])
+  counts = counts.sum(axis=2).reshape(-1, counts.shape[-1])
+  spread = counts - counts.mean(axis=0)
+  return spread.T @ (wins.ravel() - 0.5) / np.sum(spread**2, axis=0)
+
+
+def print_events(options: Options) -> None:
+  """Prints and draws the rewards of the best members and their ancestors."""
+  steps, weights, num_copies = _read_lineages(options)
+  draw_rewards(steps, weights, _FIGURES / 'wide_priors_rewards.png')
+  worth, rows = _worth(options), []
   for event, name in enumerate(EVENT_NAMES):
     start, end = weights[[0, -1], :, event]
     num_above = int((end > 0).sum())
-    pairs = [f'{a:+.2f} to {b:+.2f}' for a, b in zip(start, end, strict=True)]
-    rows.append([name, *pairs, max(num_above, len(seeds) - num_above)])
+    rows.append(
+      [
+        name,
+        *(f'{a:+.2f} to {b:+.2f}' for a, b in zip(start, end, strict=True)),
+        max(num_above, len(end) - num_above),
+        f'{worth[event]:+.3f}',
+      ]
+    )
   names = [
-    f'seed {options.first_seed + seed}, {num_copies[seed]} copies'
-    for seed in seeds
+    f'seed {options.first_seed + seed}, {copies} copies'
+    for seed, copies in enumerate(num_copies)
   ]
   common.print_table(
     'the weight of each event, from the first draw to the best member',
-    ['event', *names, 'same sign'],
+    ['event', *names, 'same sign', 'chance to win'],
     rows,
   )
+  found = scipy.stats.spearmanr(weights[-1].mean(axis=0), worth)
+  print(f'rank correlation of mean weights and chances: {found.statistic:.2f}')
 
 
 def main(options: Options) -> None:
@@ -416,7 +514,9 @@ def main(options: Options) -> None:
   if options.train:
     train_arm(options)
     return
-  print_scores(judge(options))
+  cells = judge(options)
+  print_scores(cells)
+  draw_scores(cells, _FIGURES / 'wide_priors.png')
   print_events(options)
 
 
