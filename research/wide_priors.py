@@ -269,7 +269,8 @@ def read_best(
 ) -> types.ActorVariables:
   """Returns the best members of an arm at a time, leaves [seeds, ...]."""
   _, _, *leaves = _load(_directory(options, arm) / 'best.npz')
-  return _like(_variables(_make(options, arm)), [leaf[time] for leaf in leaves])
+  template = _variables(_make(options, 'apart'))
+  return _like(template, [leaf[time] for leaf in leaves])
 
 
 def _directory(options: Options, arm: str) -> pathlib.Path:
