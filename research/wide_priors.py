@@ -162,10 +162,11 @@ def train_arm(options: Options) -> None:
     state = compilation.jit_unoptimized(init)(keys)
     if options.arm == 'found':
       found = read_best(options, 'copies').internal_rewards[: len(seeds), None]
-      training = state.training._replace(
+      members = state.training._replace(
         internal_rewards=found + 0.0 * state.training.internal_rewards
       )
-      state = state._replace(training=training)
+      population = state.population._replace(members=members)
+      state = state._replace(population=population)
   call, end_round = call_done.result(), end_done.result()
   moved, num_faults = np.zeros(len(seeds), np.int64), 0
   rows, saved = [], []
