@@ -105,11 +105,7 @@ PARTS = {
     '-m ftwax exploit capture_the_flag --run_dir={} --steps=3000000 --warm'
     ' --games=20 --evaluations=3 --fresh_games=400'
   ),
-  'whole': Part(
-    _PAPER,
-    f'{_PAPER} --num_members=4 --num_environments=1024 --burn_in_games=6000'
-    ' --max_num_actor_steps=85000000',
-  ),
+  'whole': Part(_PAPER, f'{_PAPER} --gpu'),
   'wide': Part(
     '', 'research/wide_priors.py --train --arm=copies --directory={}'
   ),

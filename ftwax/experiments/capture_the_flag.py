@@ -20,7 +20,8 @@ with a compass, a single member soon learns to capture flags.
 
 `--long` is a run of about an hour on two cores, with eight members. It starts
 from wide priors of the internal rewards, as in the paper: apart from captures,
-which make the score, nothing says which events are good.
+which make the score, nothing says which events are good. `--gpu` has sizes for
+a GPU, on which each of these runs takes some minutes.
 """
 
 import dataclasses
@@ -62,6 +63,7 @@ class Options(launch.Options):
     False,
     'Train eight members for 160M steps, with wide priors of internal rewards.',
   )
+  gpu: bool = flags.flag(False, 'Thousands of games at a time, for a GPU.')
   num_members: int = flags.flag(4, 'Members of the population.')
   agent: str = flags.flag(
     'small',
@@ -90,31 +92,45 @@ class Options(launch.Options):
   )
 
   def defaults(self) -> dict[str, Any]:
-    """Returns the defaults of a long run, and of the paper's agent."""
+    """Returns the sizes of other runs than the short one of small agents."""
+    kind = 'long' if self.long else self.agent
     if self.game == 'small_cue' and not self.long:
-      return {
-        'max_num_actor_steps': 2_000_000,
-        'eval_every': 500_000,
-        'num_members': 1,
-      }
-    if self.agent == 'paper' and not self.long:
-      # Two members of it take as long as twenty small ones.
-      return {
-        'max_num_actor_steps': 4_000_000,
-        'num_environments': 16,
-        'eval_every': 1_000_000,
-        'num_members': 2,
-        'burn_in_games': 400,
-      }
-    if not self.long:
-      return {}
-    return {
-      'max_num_actor_steps': 160_000_000,
-      'num_environments': 64,
-      'eval_every': 10_000_000,
-      'num_members': 8,
-      'burn_in_games': 2000,
-    }
+      kind = self.game
+    if self.gpu:
+      return {'num_devices': 1, 'eval_every': 0, **_GPU_SIZES[kind]}
+    return _SIZES[kind]
+
+
+def _sizes(
+  steps: int, members: int, games: int, burn_in: int
+) -> dict[str, int]:
+  return {
+    'max_num_actor_steps': steps,
+    'num_members': members,
+    'num_environments': games,
+    'burn_in_games': burn_in,
+  }
+
+
+_SIZES = {
+  'small': {},
+  'small_cue': {
+    'max_num_actor_steps': 2_000_000,
+    'eval_every': 500_000,
+    'num_members': 1,
+  },
+  # Two members of it take as long as twenty small ones.
+  'paper': {'eval_every': 1_000_000, **_sizes(4_000_000, 2, 16, 400)},
+  'long': {'eval_every': 10_000_000, **_sizes(160_000_000, 8, 64, 2000)},
+}
+
+# With these, but those of small_cue, runs learned on an H200.
+_GPU_SIZES = {
+  'small': _sizes(500_000_000, 4, 2048, 96_000),
+  'small_cue': _sizes(100_000_000, 1, 2048, 0),
+  'paper': _sizes(85_000_000, 4, 1024, 6000),
+  'long': _sizes(350_000_000, 8, 2048, 30_000),
+}
 
 
 # The default walls and length, on wider maps.

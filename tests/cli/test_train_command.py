@@ -148,6 +148,18 @@ def test_a_long_run_has_wide_internal_rewards(capsys):
   assert 'max_num_actor_steps = 5000' in text
 
 
+def test_sizes_for_a_gpu(capsys):
+  _, text, _ = _train(
+    capsys, 'capture_the_flag', '--gpu', '--agent=paper', '--seed=3',
+    '--num_environments=512', '--print_config',
+  )  # fmt: skip
+  for line in (
+    'max_num_actor_steps = 85000000', 'num_environments = 512',
+    'num_members = 4', 'burn_in_games = 6000',
+  ):  # fmt: skip
+    assert line in text.splitlines()
+
+
 def test_flags_change_what_a_users_function_builds(capsys, my_file):
   _, text, _ = _train(
     capsys, my_file, '--num_environments=2', '--set=agent.core.hidden_size=4',
