@@ -6,13 +6,14 @@ pick-ups and returns of flags by a player, its teammates and its opponents, and
 the tags that the player gave and received.
 """
 
+import functools
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.environments.capture_the_flag import rules
+from ftwax.environments.capture_the_flag import maps, rules
 
 EVENT_NAMES = (
   'i_captured_the_flag',
@@ -46,29 +47,38 @@ def count(deeds: rules.Deeds, teams: Sequence[int]) -> types.Array:
   Returns:
     float32 [P, 13], in the order of `EVENT_NAMES`.
   """
-  team = np.asarray(teams)
-  is_teammate = team[:, None] == team[None]
-  np.fill_diagonal(is_teammate, False)
-  is_opponent = team[:, None] != team[None]
-  # [P, 3], summed over the teammates and over the opponents of each player.
-  flags = jnp.stack(
-    [deeds.captured > 0, deeds.picked_up, deeds.returned], axis=1
-  )
-  by_teammates = jnp.sum(is_teammate[:, :, None] & flags[None], axis=1)
-  by_opponents = jnp.sum(is_opponent[:, :, None] & flags[None], axis=1)
-  gifts = (deeds.captured < 0)[None]
-  by_teammates = by_teammates.at[:, 0].add(jnp.sum(is_opponent & gifts, axis=1))
-  by_opponents = by_opponents.at[:, 0].add(
-    jnp.sum(~is_opponent & gifts, axis=1)
-  )
   had_flag = deeds.had_flag
-  was_tagged = jnp.any(deeds.tagged, axis=0)
+  done = [deeds.captured > 0, deeds.picked_up, deeds.returned]
+  gifts = deeds.captured < 0
+  done_by_others = jnp.einsum(
+    'qk,pqkc->pc', jnp.stack([*done, gifts], axis=1).astype(jnp.float32),
+    _others(tuple(teams)),
+  )  # fmt: skip
+  was_tagged = maps.any_along(deeds.tagged, 0)
+  # A tag hits one player.
   tags = [
-    jnp.sum(deeds.tagged & had_flag[None], axis=1),
-    jnp.sum(deeds.tagged & ~had_flag[None], axis=1),
+    maps.any_along(deeds.tagged & had_flag[None], 1),
+    maps.any_along(deeds.tagged & ~had_flag[None], 1),
     was_tagged & had_flag,
     was_tagged & ~had_flag,
   ]
-  return jnp.concatenate(
-    [flags, by_teammates, by_opponents, jnp.stack(tags, axis=1)], axis=1
-  ).astype(jnp.float32)
+  columns = [*done, *jnp.unstack(done_by_others, axis=1), *tags]
+  return jnp.stack(columns, axis=1, dtype=jnp.float32)
+
+
+@functools.cache
+def _others(teams: tuple[int, ...]) -> types.NumpyArray:
+  """Returns for whom the deeds of others count, float32 [P, P, 4, 6].
+
+  From a deed of the second player, the last one a capture for its opponents, to
+  a column of the first player: of teammates', then of opponents' deeds.
+  """
+  team = np.asarray(teams)
+  is_opponent = team[:, None] != team[None]
+  is_teammate = ~is_opponent & ~np.eye(len(team), dtype=bool)
+  counts = np.zeros((len(team), len(team), 4, 6), np.float32)
+  for deed in range(3):
+    counts[..., deed, deed] = is_teammate
+    counts[..., deed, 3 + deed] = is_opponent
+  counts[..., 3, 0], counts[..., 3, 3] = is_opponent, ~is_opponent
+  return counts

@@ -64,16 +64,16 @@ def observe(
 ) -> types.Array:
   """Returns the observation of each player, float32 [P, num_features]."""
   things = views.locate(state, config)
-  channels = _channels(state, things, config)
-  return jnp.concatenate([channels, _scalars(state, things, config)], axis=1)
+  parts = _channels(state, things, config) + _scalars(state, things, config)
+  return jnp.concatenate([part.astype(jnp.float32) for part in parts], axis=1)
 
 
 def _channels(
   state: rules.State,
   things: views.Things,
   config: config_lib.CaptureTheFlagConfig,
-) -> types.Array:
-  """Returns float32 [P, C * V * V], C channels of a view of V x V cells."""
+) -> list[types.Array]:
+  """Returns bool [P, V * V] for each channel of a view of V x V cells."""
   tiles = views.tiles_in_view(state, config)
   present = _is_present(state, config)
   is_active = (state.waiting == 0)[:, None]
@@ -83,9 +83,9 @@ def _channels(
   where = views.slices(config)
   channels = [((tiles == maps.WALL) | (tiles == maps.PAD)) & is_active]
   channels += [
-    jnp.any(is_there[:, where[name]], axis=1) for name in CHANNELS[1:]
+    maps.any_along(is_there[:, where[name]], 1) for name in CHANNELS[1:]
   ]
-  return jnp.concatenate(channels, axis=1).astype(jnp.float32)
+  return channels
 
 
 def _is_present(
@@ -93,16 +93,15 @@ def _is_present(
 ) -> types.Array:
   """Returns bool [P, K], false for waiting players; see `views.Things`."""
   players = (state.waiting == 0)[views.others(config)]
-  rest = jnp.ones((config.num_players, 4), bool)
-  return jnp.concatenate([players, rest], axis=1)
+  return jnp.pad(players, ((0, 0), (0, 4)), constant_values=True)
 
 
 def _scalars(
   state: rules.State,
   things: views.Things,
   config: config_lib.CaptureTheFlagConfig,
-) -> types.Array:
-  """Returns the scalars of each player, float32 [P, num_scalars]."""
+) -> list[types.Array]:
+  """Returns the scalars of each player, [P, 1] or several at a time."""
   teams = rules.team_of_players(config)
   both = np.stack([teams, 1 - teams], axis=1)  # Own, then opponents'.
   lead = (state.score[teams] - state.score[1 - teams]).astype(jnp.float32)
@@ -129,5 +128,4 @@ def _scalars(
   ]
   if config.cue_steps:
     singles.append(jnp.broadcast_to(rules.cue(state), lead.shape))
-  parts += [single[:, None] for single in singles]
-  return jnp.concatenate([part.astype(jnp.float32) for part in parts], axis=1)
+  return parts + [single[:, None] for single in singles]

@@ -53,8 +53,8 @@ def _make(
 
   def reset(key: types.Key) -> tuple[rules.State, dm_env.TimeStep]:
     state = rules.start(key, config)
-    deeds = _no_deeds(config.num_players)
-    return state, _timestep(state, deeds, config)
+    nothing = jnp.zeros((config.num_players, len(events.EVENT_NAMES)))
+    return state, _timestep(state, nothing, config)
 
   def step(
     state: rules.State, action: types.ArrayTree
@@ -62,7 +62,8 @@ def _make(
     state, deeds = rules.step(
       state, actions.decode_action(action, config), config
     )
-    return state, _timestep(state, deeds, config)
+    reward = events.count(deeds, config.teams)
+    return state, _timestep(state, reward, config)
 
   return functional.FunctionalGame(
     spec=_make_spec(config),
@@ -109,23 +110,12 @@ def _make_spec(
   )
 
 
-def _no_deeds(num_players: int) -> rules.Deeds:
-  none = jnp.zeros(num_players, bool)
-  return rules.Deeds(
-    jnp.zeros((num_players, num_players), bool),
-    had_flag=none,
-    picked_up=none,
-    returned=none,
-    captured=jnp.zeros(num_players, jnp.int32),
-  )
-
-
 def _timestep(
   state: rules.State,
-  deeds: rules.Deeds,
+  reward: types.Array,
   config: config_lib.CaptureTheFlagConfig,
 ) -> dm_env.TimeStep:
-  """Returns the observations of `state` and the rewards for `deeds`."""
+  """Returns the observations of `state` and the reward [P, num_events]."""
   num_players = config.num_players
   is_over = rules.is_over(state, config)
   step_type = jnp.where(
@@ -138,7 +128,7 @@ def _timestep(
   )
   return dm_env.TimeStep(
     step_type=jnp.full(num_players, step_type),
-    reward=events.count(deeds, config.teams),
+    reward=reward,
     discount=jnp.full(num_players, 1.0 - is_over.astype(jnp.float32)),
     observation=observe(state, config),
   )

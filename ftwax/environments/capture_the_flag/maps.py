@@ -13,6 +13,7 @@ the rest of the grid is walls.
 Cells are numbered row by row: a cell is `row * width + column`.
 """
 
+import functools
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -94,6 +95,17 @@ def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
 def draw_below(limit: types.Array | int, draws: types.Array) -> types.Array:
   """Returns integers below `limit`, int32 [...], from draws in [0, 1)."""
   return jnp.floor(draws * limit).astype(jnp.int32)
+
+
+def any_along(is_true: types.Array, axis: int) -> types.Array:
+  """Returns `jnp.any` along a short axis, which no kernel of a GPU ends with.
+
+  Reductions do; operations on each element become part of the next kernel.
+  """
+  parts = jnp.moveaxis(is_true, axis, 0)
+  return functools.reduce(
+    jnp.logical_or, parts, jnp.zeros(parts.shape[1:], bool)
+  )
 
 
 def is_walkable(tiles: types.Array) -> types.Array:

@@ -21,6 +21,7 @@ step in which it captures a flag, and in the others it must not; otherwise the
 opponents score the point. Only the start of a game tells.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -174,7 +175,7 @@ def step(
   had_flag = carries_flag(state, config)
   state = _move(state, action, is_active, config)
   state, tagged = _tag(state, action, is_active, config)
-  is_hit = jnp.any(tagged, axis=0)
+  is_hit = maps.any_along(tagged, 0)
   # Flags fall where their carriers were hit, before these go to their pads.
   state = _drop_flags(state, is_hit, config)
   state = _send_to_pads(state, is_hit, config)
@@ -242,10 +243,10 @@ def _move(
   same_target = target[:, None] == target[None, :]
   others = ~np.eye(config.num_players, dtype=bool)
   both_want = wants[:, None] & wants[None, :]
-  contested = jnp.any(same_target & both_want & others, axis=1)
+  contested = maps.any_along(same_target & both_want & others, 1)
   # Positions before the step, so players can neither swap nor follow closely.
   on_target = target[:, None] == state.cell[None, :]
-  taken = jnp.any(on_target & is_active[None, :] & others, axis=1)
+  taken = maps.any_along(on_target & is_active[None, :] & others, 1)
   moves = wants & ~contested & ~taken
   return state._replace(
     cell=jnp.where(moves, target, state.cell), direction=direction
@@ -284,8 +285,8 @@ def aim(
     & (is_clear > 0)[:, :, None]
   )  # [P, range, P]
   # The nearest player shields those behind it: only the first distance counts.
-  num_until = jnp.cumsum(jnp.any(stands_there, axis=2), axis=1)
-  return jnp.any(stands_there & (num_until == 1)[:, :, None], axis=1)
+  num_until = jnp.cumsum(maps.any_along(stands_there, 2), axis=1)
+  return maps.any_along(stands_there & (num_until == 1)[:, :, None], 1)
 
 
 def _tag(
@@ -398,7 +399,7 @@ def _any_by_team(
 ) -> types.Array:
   """Returns bool [2], whether `is_true` [P] holds for a player of each team."""
   by_team = teams[None, :] == np.arange(2)[:, None]
-  return jnp.any(is_true[None, :] & by_team, axis=1)
+  return maps.any_along(is_true[None, :] & by_team, 1)
 
 
 def _who(
@@ -409,4 +410,5 @@ def _who(
   """Returns a player per team with `is_true` [P], int32 [2], or `NOBODY`."""
   by_team = teams[None, :] == np.arange(2)[:, None]
   ids = jnp.where(is_true[None, :] & by_team, players[None, :], NOBODY)
-  return jnp.max(ids, axis=1).astype(jnp.int32)
+  ids = jnp.unstack(ids.astype(jnp.int32), axis=1)
+  return functools.reduce(jnp.maximum, ids)
