@@ -410,5 +410,5 @@ def _who(
   """Returns a player per team with `is_true` [P], int32 [2], or `NOBODY`."""
   by_team = teams[None, :] == np.arange(2)[:, None]
   ids = jnp.where(is_true[None, :] & by_team, players[None, :], NOBODY)
-  ids = jnp.unstack(ids.astype(jnp.int32), axis=1)
-  return functools.reduce(jnp.maximum, ids)
+  by_player = jnp.unstack(ids.astype(jnp.int32), axis=1)
+  return functools.reduce(jnp.maximum, by_player)
