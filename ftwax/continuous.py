@@ -234,8 +234,7 @@ def from_environment(
 
 def is_bound(values: Any) -> types.NumpyArray:
   """Returns where a minimum or maximum is a bound: at most 1e6 in size."""
-  bounds: types.NumpyArray = np.abs(np.float64(values)) <= _MAX_BOUND
-  return bounds
+  return np.abs(np.float64(values)) <= _MAX_BOUND
 
 
 def _scale(spec: Any, rank: int) -> list[types.NumpyArray]:

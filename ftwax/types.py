@@ -551,5 +551,4 @@ class Config:
   def replace(self: _Config, **changes: Any) -> _Config:
     """Returns a copy with some fields changed."""
     config: Any = self
-    made: _Config = dataclasses.replace(config, **changes)
-    return made
+    return dataclasses.replace(config, **changes)

@@ -264,10 +264,9 @@ class TrajectoryAdder:
     reward = timestep.reward.reshape(*timestep.step_type.shape, -1)
     if self._internal_rewards is not None:
       reward = reward * self._internal_rewards
-    classes: npt.NDArray[Any] = trajectories.classify(
+    return trajectories.classify(
       timestep.step_type, reward.sum(axis=-1), self._options.sequences
     )
-    return classes
 
   def _write(self, record: trajectories.Record) -> None:
     timestep = record.trajectory.timestep

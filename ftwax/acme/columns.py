@@ -56,8 +56,7 @@ def make_template(trajectory: types.Trajectory) -> Columns:
   batch = trajectories.map_batch(
     lambda axis, leaf: np.expand_dims(leaf, axis), make_record(trajectory)
   )
-  columns: Columns = jax.tree.map(lambda leaf: leaf[0], pack(batch))
-  return columns
+  return jax.tree.map(lambda leaf: leaf[0], pack(batch))
 
 
 def pack(records: trajectories.Record) -> Columns:
@@ -155,5 +154,4 @@ def _unpack_rest(
     .reshape(len(rest), *leaf.shape)
     for leaf, end in zip(leaves, ends, strict=True)
   ]
-  record: trajectories.Record = jax.tree.unflatten(structure, unpacked)
-  return record
+  return jax.tree.unflatten(structure, unpacked)

@@ -211,5 +211,4 @@ def _convert(name: str, old: jax.Array, new: Any) -> jax.Array:
       f'{name} (shape {new.shape}) must have the shape of the values that it'
       f' replaces, {old.shape}; give values of the same agent.'
     )
-  put: jax.Array = jax.device_put(new, old.sharding)
-  return put
+  return jax.device_put(new, old.sharding)

@@ -580,5 +580,4 @@ def _template(parts: prepare.Prepared) -> state_lib.PopulationState:
     members = jax.vmap(parts.learner.init)(keys)
     return generations.make_population(parts, members, key)
 
-  template: Any = jax.eval_shape(make, jax.random.PRNGKey(0))
-  return template
+  return jax.eval_shape(make, jax.random.PRNGKey(0))

@@ -43,8 +43,7 @@ class VariableClient:
     compiles a function of them again if its results come back as arguments,
     unless these were on the same mesh from the start.
     """
-    sharding: jax.sharding.Sharding = self.variables.steps.sharding
-    return sharding
+    return self.variables.steps.sharding
 
   def update(self) -> None:
     """Fetches the newest variables."""
@@ -62,5 +61,4 @@ class VariableClient:
     # `device_put` costs time even if the array is on the device already.
     if isinstance(leaf, jax.Array) and leaf.devices() == {self._device}:
       return leaf
-    put: types.Array = jax.device_put(leaf, self._device)
-    return put
+    return jax.device_put(leaf, self._device)

@@ -114,12 +114,11 @@ def _classify(
   internal_rewards: types.InternalRewards,
 ) -> types.Array:
   timestep = trajectory.timestep
-  reward_class: types.Array = trajectories.classify(
+  return trajectories.classify(
     timestep.step_type,
     internal_rewards_lib.reward(internal_rewards, timestep),
     sequences,
   )
-  return reward_class
 
 
 def _add(

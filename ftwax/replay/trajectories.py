@@ -48,14 +48,13 @@ _BATCH_AXES = Record(types.Trajectory(1, 1, 1, 0, 1), 1, 0, 0)
 
 def map_batch(function: Callable[..., Any], *records: Record) -> Record:
   """Maps `function(batch_axis, *leaves)` over the leaves of records."""
-  mapped: Record = jax.tree.map(
+  return jax.tree.map(
     lambda axis, *fields: jax.tree.map(
       functools.partial(function, axis), *fields
     ),
     _BATCH_AXES,
     *records,
   )
-  return mapped
 
 
 def swap_batch(record: Record) -> Record:
@@ -101,10 +100,9 @@ def compact(trajectory: types.Trajectory) -> types.Trajectory:
       is_end.reshape(shape), types.LAST, moved.timestep.step_type
     )
   )
-  compacted: types.Trajectory = moved._replace(
+  return moved._replace(
     timestep=timestep, recurrent_state=trajectory.recurrent_state
   )
-  return compacted
 
 
 class Sequences(NamedTuple):

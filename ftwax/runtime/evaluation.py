@@ -39,8 +39,7 @@ class Period(NamedTuple):
 
   def count(self, counts: Any) -> int:
     """Returns how many of the unit a run has taken, by its counts."""
-    number: int = getattr(counts, UNITS[self.unit])
-    return number
+    return getattr(counts, UNITS[self.unit])
 
   def next_due(self, counts: Any) -> int:
     """Returns the number of the unit at the first evaluation after `counts`.

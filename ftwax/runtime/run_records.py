@@ -133,8 +133,7 @@ class RunRecords:
       return np.zeros(0)
     steps, returns = np.array(self._episodes, np.float64).T
     recent = recent_episodes.count(steps, np.ones(len(steps)))
-    last: types.Floats = returns[-recent:]
-    return last
+    return returns[-recent:]
 
   @property
   def mean_return(self) -> float:

@@ -187,7 +187,7 @@ def run_experiment(
     live_page.check()
   if runtime == 'distributed':
     module = importlib.import_module(_RUNTIMES[runtime])
-    result: RunResult = module.run_experiment(
+    return module.run_experiment(
       experiment,
       eval_every,
       num_eval_episodes,
@@ -196,7 +196,6 @@ def run_experiment(
       devices=devices,
       settings=settings,
     )
-    return result
   if settings is not None:
     raise ValueError(
       f'settings ({settings}) must be None with runtime={runtime!r}; leave them'
@@ -280,8 +279,7 @@ def _prepare_run(
   runtime: str, parts: prepare.Prepared, devices: Sequence[jax.Device] | None
 ) -> MakeRun:
   module = importlib.import_module(_RUNTIMES[runtime])
-  make_run: MakeRun = module.prepare_run(parts, devices)
-  return make_run
+  return module.prepare_run(parts, devices)
 
 
 def execute(

@@ -83,19 +83,13 @@ def place_learner_core(
     return jax.lax.with_sharding_constraint(tree, sharding)
 
   def init(key: types.Key) -> types.TrainingState:
-    state: types.TrainingState = jax.lax.with_sharding_constraint(
-      core.init(key), whole
-    )
-    return state
+    return jax.lax.with_sharding_constraint(core.init(key), whole)
 
   def update(
     state: types.TrainingState, batch: types.LearnerBatch
   ) -> tuple[types.TrainingState, types.Metrics]:
     batch = jax.tree.map(place, batches.batch_axes(batch), batch)
-    updated: tuple[types.TrainingState, types.Metrics] = (
-      jax.lax.with_sharding_constraint(core.update(state, batch), whole)
-    )
-    return updated
+    return jax.lax.with_sharding_constraint(core.update(state, batch), whole)
 
   return types.LearnerCore(init, update)
 

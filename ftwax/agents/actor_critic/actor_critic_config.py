@@ -251,8 +251,7 @@ class ActorCriticConfig(parts.Part):
   @property
   def max_skipped_updates(self) -> int:
     """Number of skipped updates in a row after which the learner fails."""
-    limit: int = optimization.find(self.optimizer).max_skipped_updates
-    return limit
+    return optimization.find(self.optimizer).max_skipped_updates
 
   @property
   def queue_size(self) -> int:

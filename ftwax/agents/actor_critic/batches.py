@@ -101,5 +101,4 @@ def take_columns(
       return tree
     return jax.tree.map(lambda x: jnp.take(x, columns, axis), tree)
 
-  taken: types.LearnerBatch = jax.tree.map(take, batch_axes(batch), batch)
-  return taken
+  return jax.tree.map(take, batch_axes(batch), batch)

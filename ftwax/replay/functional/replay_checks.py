@@ -146,10 +146,7 @@ def as_batch(data: types.ArrayTree, batch: Any) -> types.ArrayTree:
       )
     return array
 
-  arrays: types.ArrayTree = jax.tree_util.tree_map_with_path(
-    convert, data, batch
-  )
-  return arrays
+  return jax.tree_util.tree_map_with_path(convert, data, batch)
 
 
 def check_shapes(data: types.ArrayTree, batch: types.ArrayTree) -> None:

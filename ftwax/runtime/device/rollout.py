@@ -227,8 +227,7 @@ def newer(own: Anchor, before: Anchor) -> Anchor:
   is_absent = own.timestep.step_type == types.ABSENT
   is_host = isinstance(is_absent, np.ndarray)
   where: Any = trees.where_rows_on_host if is_host else trees.where_rows
-  chosen: Anchor = where(is_absent, before, own)
-  return chosen
+  return where(is_absent, before, own)
 
 
 def without_absences(

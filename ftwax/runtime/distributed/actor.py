@@ -230,8 +230,7 @@ def _finish(steps: Any) -> rollout.Episodes:
     try:
       next(steps)
     except StopIteration as end:
-      episodes: rollout.Episodes = end.value
-      return episodes
+      return end.value
 
 
 class _Fault(RuntimeError):
@@ -263,8 +262,7 @@ class _Watched:
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
-    outcomes: types.NumpyArray = self._call(self._games.outcomes, places)
-    return outcomes
+    return self._call(self._games.outcomes, places)
 
   def _call(self, method: Callable[..., Any], *args: Any) -> Any:
     self.entered_at = time.monotonic()

@@ -90,10 +90,7 @@ class Learner:
 
   def variables(self) -> types.ActorVariables:
     """Returns the variables of its members, leaves [n, ...]."""
-    variables: types.ActorVariables = jax.tree.map(
-      np.asarray, types.actor_variables(self._members)
-    )
-    return variables
+    return jax.tree.map(np.asarray, types.actor_variables(self._members))
 
   def state(self) -> types.TrainingState:
     """Returns its members, leaves [n, ...]."""
@@ -102,8 +99,7 @@ class Learner:
 
   def initial_state(self) -> types.TrainingState:
     """Returns its members, also before `restore`."""
-    state: types.TrainingState = jax.tree.map(np.asarray, self._members)
-    return state
+    return jax.tree.map(np.asarray, self._members)
 
   def restore(self, state: types.TrainingState) -> types.ActorVariables:
     """Continues with other members [n, ...]; returns their variables."""

@@ -367,11 +367,10 @@ def take(
 ) -> types.Trajectory:
   """Returns some rows of each member, or members if `offset` is -1."""
   # Without copying.
-  taken: types.Trajectory = map_rows(
+  return map_rows(
     lambda axis, leaf: leaf[(slice(None),) * (axis + offset) + (rows,)],
     trajectories,
   )
-  return taken
 
 
 def map_rows(

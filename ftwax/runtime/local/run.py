@@ -297,10 +297,7 @@ class _Run:
     )
     if parts.experiment.replay != replay_options.REVERB:
       return learning.Learner(parts, num_members, mesh)
-    learner: learning.Learner = _import('local').LocalLearner(
-      parts, num_members, mesh, self._stack
-    )
-    return learner
+    return _import('local').LocalLearner(parts, num_members, mesh, self._stack)
 
   def _make_arena(self, *restarts: int) -> arena_lib.Arena:
     parts, steps = self._parts, self._records.counts.actor_steps
