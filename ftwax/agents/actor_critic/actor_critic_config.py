@@ -40,10 +40,7 @@ from ftwax.replay import replay_options
 Scalar = parts.Scalar
 Integer = parts.Integer
 
-# One prior shared by all events, or a tuple with one for each.
-InternalRewardsPrior = (
-  hyperparameters_lib.Prior | tuple[hyperparameters_lib.Prior, ...]
-)
+InternalRewardsPrior = internal_rewards.Priors
 
 # Makes a network from the specs of an environment and the agent's config.
 NetworkFactory = Callable[
