@@ -12,7 +12,7 @@ The core can be any Haiku module that implements `recurrence.RecurrentCore`.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -39,28 +39,9 @@ class ObservationHead(NamedTuple):
   num_frames: int
 
 
-class AuxiliaryHeads(NamedTuple):
-  """Auxiliary heads, by name.
-
-  Attributes:
-    of_features: heads that map the core's features [B, num_features] to any
-      output with leaves [B, ...].
-    of_observations: heads on consecutive observations.
-  """
-
-  of_features: Mapping[str, MakeHead]
-  of_observations: Mapping[str, ObservationHead]
-
-
-def merge_heads(all_heads: Iterable[AuxiliaryHeads]) -> AuxiliaryHeads:
-  """Returns the heads of several tasks together."""
-  merged = AuxiliaryHeads({}, {})
-  for each in all_heads:
-    merged = AuxiliaryHeads(
-      {**merged.of_features, **each.of_features},
-      {**merged.of_observations, **each.of_observations},
-    )
-  return merged
+# Auxiliary heads by name; others than on observations map the core's features
+# [B, num_features] to any output with leaves [B, ...].
+MakeHeads = Mapping[str, MakeHead | ObservationHead]
 
 
 def make_recurrent_network(
@@ -71,7 +52,7 @@ def make_recurrent_network(
   head_options: heads.Heads | None = None,
   separate_value: bool = False,
   reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
-  auxiliary_heads: AuxiliaryHeads | None = None,
+  auxiliary_heads: MakeHeads | None = None,
   example_hyperparameters: types.Hyperparameters | None = None,
 ) -> types.RecurrentNetwork:
   """Makes a network for the observations and actions of an environment.
@@ -103,17 +84,21 @@ def make_recurrent_network(
   """
   distributions.check_action_spec(environment_spec.actions)
   _check_action_mask(environment_spec)
-  make_feature_heads, observation_heads = auxiliary_heads or AuxiliaryHeads(
-    {}, {}
-  )
+  observation_heads = {
+    name: head
+    for name, head in (auxiliary_heads or {}).items()
+    if isinstance(head, ObservationHead)
+  }
   if example_hyperparameters is None:
     example_hyperparameters = _NoHyperparameters()
 
-  def make_default_torso() -> Callable[[Any], types.Array]:
-    return embeddings.ObservationEmbedding(environment_spec.observations)
+  if make_torso is None:
+    make_torso = functools.partial(
+      embeddings.ObservationEmbedding, environment_spec.observations
+    )
 
   def make_path(hides: bool = True) -> _Path:
-    torso = (make_torso or make_default_torso)()
+    torso = make_torso()
     if hides and _has(environment_spec.observations, types.PRIVILEGED):
       torso = functools.partial(_see_public, torso)
     embed = embeddings.InputEmbedding(
@@ -133,7 +118,9 @@ def make_recurrent_network(
       has_action_mask=_has(environment_spec.observations, types.ACTION_MASK),
     )
     feature_heads = {
-      name: make_head() for name, make_head in make_feature_heads.items()
+      name: make_head()
+      for name, make_head in (auxiliary_heads or {}).items()
+      if not isinstance(make_head, ObservationHead)
     }
     frame_heads = {
       name: actor_critic.make_frame_head(head.make())
@@ -205,9 +192,8 @@ class _Path(NamedTuple):
     hyperparameters: types.Hyperparameters,
   ) -> tuple[recurrence.CoreOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
-    embedding = recurrence.batch_apply(self.embed)(
-      inputs
-    )  # [T, B, num_features]
+    # [T, B, num_features]
+    embedding = recurrence.batch_apply(self.embed)(inputs)
     output, after = self.core.unroll(embedding, start, state, hyperparameters)
     _check_state('unroll', state, after)
     return output, after

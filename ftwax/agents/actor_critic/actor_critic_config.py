@@ -308,11 +308,12 @@ class ActorCriticConfig(parts.Part):
       make_core=lambda: self.make_core(core),
       head_options=self.heads,
       separate_value=self.separate_value,
-      auxiliary_heads=recurrent.merge_heads(
-        task.make_heads(environment_spec)
+      auxiliary_heads={
+        name: head
         for task in self.tasks
         if isinstance(task, tasks_lib.Task)
-      ),
+        for name, head in task.make_heads(environment_spec).items()
+      },
       # Of any values: samples would be compiled.
       example_hyperparameters=jax.tree.map(
         lambda leaf: np.ones(leaf.shape, leaf.dtype),
