@@ -89,7 +89,7 @@ class RPTH(hk.Module):
   def __init__(self, config: cores.RPTH, name: str | None = None):
     super().__init__(name)
     self._config = config
-    self._memory: memory_access.Memory = memory_access.NoMemory()
+    self._memory = memory_access.Memory()
     if config.memory is not None:
       self._memory = memory_access.MemoryAccess(
         config.memory, accesses_per_step=config.num_levels

@@ -76,15 +76,9 @@ _Gradients = tuple[types.Array, None, Write | None, Write, types.Array, None]
 
 
 def _forward(
-  matrix: types.Array,
-  keep: types.Array,
-  pending: Write | None,
-  write: Write,
-  read_weights: types.Array,
-  tap: deferred.Tap,
+  *inputs: Any,
 ) -> tuple[_Outputs, _Residuals]:
-  inputs = matrix, keep, pending, write, read_weights
-  return update_and_read(*inputs, tap), inputs
+  return update_and_read(*inputs), inputs[:-1]
 
 
 def _backward(residuals: _Residuals, cotangents: _Outputs) -> _Gradients:
@@ -345,8 +339,5 @@ def through(
   l_x, l_wx = jnp.split(products, 2, axis=-2)
   row, column = (p, w) if is_transposed else (w, p)
   # The last term takes the diagonal of w p^T out again.
-  return (1.0 - w) * l_x - l_wx + row * _dot(column, x) - w * p * x
-
-
-def _dot(x: types.Array, y: types.Array) -> types.Array:
-  return jnp.sum(x * y, axis=-1, keepdims=True)
+  dot = jnp.sum(column * x, axis=-1, keepdims=True)
+  return (1.0 - w) * l_x - l_wx + row * dot - w * p * x
