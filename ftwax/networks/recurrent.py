@@ -91,15 +91,12 @@ def make_recurrent_network(
   }
   if example_hyperparameters is None:
     example_hyperparameters = _NoHyperparameters()
-
-  if make_torso is None:
-    make_torso = functools.partial(
-      embeddings.ObservationEmbedding, environment_spec.observations
-    )
+  specs = environment_spec.observations
+  default = functools.partial(embeddings.ObservationEmbedding, specs)
 
   def make_path(hides: bool = True) -> _Path:
-    torso = make_torso()
-    if hides and _has(environment_spec.observations, types.PRIVILEGED):
+    torso = (make_torso or default)()
+    if hides and _has(specs, types.PRIVILEGED):
       torso = functools.partial(_see_public, torso)
     embed = embeddings.InputEmbedding(
       torso, environment_spec.actions, reward_transform=reward_transform
@@ -115,7 +112,7 @@ def make_recurrent_network(
         environment_spec.actions, options.policy_hidden_sizes, options.noise
       ),
       value_head=heads.ValueHead(options.value_hidden_sizes, options.noise),
-      has_action_mask=_has(environment_spec.observations, types.ACTION_MASK),
+      has_action_mask=_has(specs, types.ACTION_MASK),
     )
     feature_heads = {
       name: make_head()
@@ -136,9 +133,7 @@ def make_recurrent_network(
         feature_head(output.features)
       for name, frame_head in frame_heads.items():
         num_frames = observation_heads[name].num_frames
-        frame_head(
-          trees.zeros_like_spec(environment_spec.observations, (num_frames, 1))
-        )
+        frame_head(trees.zeros_like_spec(specs, (num_frames, 1)))
 
     heads_by_name: dict[str, Callable[..., Any]] = {
       name: recurrence.batch_apply(head) for name, head in feature_heads.items()

@@ -204,6 +204,26 @@ def is_complete(
   return not np.any(is_open & (lengths < MAX_STEPS))
 
 
+def results_at(
+  ended: types.NumpyArray,
+  seats: types.NumpyArray,
+  outcomes: types.NumpyArray,
+  returns: types.NumpyArray,
+  lengths: types.NumpyArray,
+) -> list[GameResult]:
+  """Returns the results of the games that ended, by arrays [G, ...] of all."""
+  return [
+    GameResult(
+      place,
+      seats[place],
+      outcomes[place],
+      returns[place].copy(),
+      int(lengths[place]),
+    )
+    for place in np.flatnonzero(ended).tolist()
+  ]
+
+
 def endless_results(
   seats: types.NumpyArray,
   num_teams: int,
@@ -218,16 +238,8 @@ def endless_results(
     returns: float32 [G, P, num_events], of the present games so far.
     lengths: int [G], steps of the present games so far.
   """
-  return [
-    GameResult(
-      place,
-      seats[place],
-      np.zeros(num_teams, np.float32),
-      returns[place].copy(),
-      int(lengths[place]),
-    )
-    for place in np.flatnonzero(lengths >= MAX_STEPS).tolist()
-  ]
+  outcomes = np.zeros((len(seats), num_teams), np.float32)
+  return results_at(lengths >= MAX_STEPS, seats, outcomes, returns, lengths)
 
 
 def make_row(outcome: Outcome) -> dict[str, Any]:

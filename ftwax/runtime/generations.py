@@ -18,9 +18,6 @@ from ftwax.records import files
 from ftwax.reporting import history
 from ftwax.runtime import initial_state, prepare, run_records
 
-# Label of the log with rows of `population_row`.
-LABEL = history.LABEL
-
 
 class Evolution:
   """Evolves a population by one generation per round and logs its lineage."""
@@ -32,7 +29,6 @@ class Evolution:
       parts: provide the rules of selection and exploration.
       directory: directory of the run.
     """
-    self._parts = parts
     self._experiment = parts.experiment
     self._reason = getattr(
       parts.experiment.population.select, 'name', 'selection'

@@ -93,14 +93,12 @@ class Coordinator:
       resume: whether to continue from the newest checkpoint.
     """
     self._engine = engine
-    self._settings = settings
     self._period = period
     self._parts = parts
     self._experiment = parts.experiment
     self._records = records
-    self._seating = seating = parts.seating
     self._shares = np.split(
-      np.arange(seating.num_members), settings.num_learners
+      np.arange(parts.seating.num_members), settings.num_learners
     )
     self._learners = [f'learner/{k}' for k in range(settings.num_learners)]
     self._orders = orders.Orders(parts, settings, self._learners)

@@ -48,7 +48,7 @@ class Learner:
       num_members,
       _make_mesh(num_devices, num_members, self._batch_size),
     )
-    self._logger = self._make_logger('learner', 'learner_steps')
+    self._logger = loggers.TimeFilter(_Rows(self._rows), _LOG_PERIOD_S)
     self._max_skipped = parts.experiment.agent.max_skipped_updates
     # That of a local run, if there is one learner.
     key, *_ = jax.random.split(parts.key, 3)
@@ -161,25 +161,17 @@ class Learner:
     if not self._is_restored:
       raise engine.NodeLostError('A learner has started again.')
 
-  def _make_logger(
-    self, label: str, steps_key: str | None = None, instance: int | None = None
-  ) -> loggers.Logger:
-    del instance
-    return loggers.TimeFilter(
-      _Rows(label, steps_key, self._rows), _LOG_PERIOD_S
-    )
-
 
 class _Rows:
   """Logger that keeps rows until they are reported."""
 
-  def __init__(self, label: str, steps_key: str | None, rows: list[Any]):
-    self._label = label, steps_key
+  def __init__(self, rows: list[Any]):
     self._rows = rows
 
   def write(self, values: log_values.LoggingData) -> None:
     """Keeps a row of plain numbers."""
-    self._rows.append((*self._label, log_values.to_plain(values)))
+    row = log_values.to_plain(values)
+    self._rows.append(('learner', 'learner_steps', row))
 
   def close(self) -> None:
     """Does nothing."""

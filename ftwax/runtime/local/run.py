@@ -291,10 +291,8 @@ class _Run:
     self._totals = position.totals
 
   def _make_learner(self, mesh: jax.sharding.Mesh) -> learning.Learner:
-    parts, num_members = (
-      self._parts,
-      self._experiment.population.num_members,
-    )
+    parts = self._parts
+    num_members = parts.experiment.population.num_members
     if parts.experiment.replay != replay_options.REVERB:
       return learning.Learner(parts, num_members, mesh)
     return _import('local').LocalLearner(parts, num_members, mesh, self._stack)
