@@ -84,11 +84,7 @@ def make_recurrent_network(
   """
   distributions.check_action_spec(environment_spec.actions)
   _check_action_mask(environment_spec)
-  observation_heads = {
-    name: head
-    for name, head in (auxiliary_heads or {}).items()
-    if isinstance(head, ObservationHead)
-  }
+  all_heads = (auxiliary_heads or {}).items()
   if example_hyperparameters is None:
     example_hyperparameters = _NoHyperparameters()
   specs = environment_spec.observations
@@ -116,13 +112,14 @@ def make_recurrent_network(
     )
     feature_heads = {
       name: make_head()
-      for name, make_head in (auxiliary_heads or {}).items()
+      for name, make_head in all_heads
       if not isinstance(make_head, ObservationHead)
     }
-    frame_heads = {
-      name: actor_critic.make_frame_head(head.make())
-      for name, head in observation_heads.items()
-    }
+    frame_heads, num_frames = {}, {}
+    for name, head in all_heads:
+      if isinstance(head, ObservationHead):
+        frame_heads[name] = actor_critic.make_frame_head(head.make())
+        num_frames[name] = head.num_frames
     initial_state = actor_critic.initial_state
 
     def init() -> None:
@@ -132,8 +129,7 @@ def make_recurrent_network(
       for feature_head in feature_heads.values():
         feature_head(output.features)
       for name, frame_head in frame_heads.items():
-        num_frames = observation_heads[name].num_frames
-        frame_head(trees.zeros_like_spec(specs, (num_frames, 1)))
+        frame_head(trees.zeros_like_spec(specs, (num_frames[name], 1)))
 
     heads_by_name: dict[str, Callable[..., Any]] = {
       name: recurrence.batch_apply(head) for name, head in feature_heads.items()
