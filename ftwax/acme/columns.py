@@ -17,7 +17,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.replay import trajectories
 
 
@@ -53,8 +53,10 @@ def make_record(trajectory: types.Trajectory) -> trajectories.Record:
 
 def make_template(trajectory: types.Trajectory) -> Columns:
   """Returns the columns of that record."""
-  batch = trajectories.map_batch(
-    lambda axis, leaf: np.expand_dims(leaf, axis), make_record(trajectory)
+  batch = trees.map_axes(
+    lambda axis, leaf: np.expand_dims(leaf, axis),
+    trajectories.BATCH_AXES,
+    make_record(trajectory),
   )
   return jax.tree.map(lambda leaf: leaf[0], pack(batch))
 

@@ -296,11 +296,7 @@ class _Functions(NamedTuple):
 
 
 def _make_pure(transformed: hk.MultiTransformed) -> types.RecurrentNetwork:
-  """Reorders the arguments of a transform's functions as in `RecurrentNetwork`.
-
-  Args:
-    transformed: a transform of `_Functions`.
-  """
+  """Reorders the arguments of `_Functions` as in `RecurrentNetwork`."""
   step, unroll, initial_state, heads_by_name = transformed.apply
 
   def make_head(head: Callable[..., Any]) -> types.NetworkHead:

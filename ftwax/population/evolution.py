@@ -152,12 +152,7 @@ def _change(
 ) -> Traits:
   """Applies `function(key, values, priors, *arguments)` to each member.
 
-  Args:
-    functions: the function for each kind of traits.
-    key: random key.
-    traits: traits [N, ...].
-    priors: their priors.
-    *arguments: arguments of both functions.
+  There is a function for each kind of traits [N, ...].
   """
 
   def change_member(key: types.Key, traits: Traits) -> Traits:

@@ -245,11 +245,7 @@ def _choose(
 ) -> MakeRun:
   """Prepares the device runtime where it fits, else the local one; says why.
 
-  Args:
-    experiment: the experiment.
-    parts: its parts.
-    devices: see `run_experiment`.
-    directory: directory of the run that is resumed, if any.
+  A directory is that of a run that is resumed.
   """
   reason = ''
   if parts.game is None or parts.evaluation_game is None:

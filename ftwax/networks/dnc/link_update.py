@@ -113,7 +113,12 @@ def _backward_in_parts(
     lambda leaf: leaf.reshape(num_matrices, *leaf.shape[len(leading_shape) :]),
     (residuals, cotangents),
   )
-  length = _part_length(matrix)
+  num_fitting = max(_PART_SIZE // math.prod(matrix.shape[1:]), 1)
+  length = max(
+    length
+    for length in range(1, min(num_fitting, num_matrices) + 1)
+    if num_matrices % length == 0
+  )
 
   def take_part(dmatrix: types.Array, inputs: Any) -> tuple[types.Array, Any]:
     row, vectors, other_cotangents = inputs
@@ -139,20 +144,6 @@ def _backward_in_parts(
   dmatrix = dmatrix.reshape(*leading_shape, *dmatrix.shape[1:])
   keep, pending, write, read_weights, tap = gradients
   return dmatrix, keep, pending, write, read_weights, tap
-
-
-def _part_length(matrix: types.Array) -> int:
-  """Returns the number of [B, N, N] matrices to process at a time.
-
-  It divides B.
-  """
-  num_matrices, *shape = matrix.shape
-  num_fitting = max(_PART_SIZE // math.prod(shape), 1)
-  return max(
-    length
-    for length in range(1, min(num_fitting, num_matrices) + 1)
-    if num_matrices % length == 0
-  )
 
 
 def _backward_at_once(

@@ -105,10 +105,9 @@ def _manual_axes(array: Any) -> frozenset[Any]:
 
 def stop_gradients(tree: _Tree) -> _Tree:
   """Stops gradients through traced leaves; others have no gradient."""
-
-  def stop(leaf: Any) -> Any:
-    return (
+  return jax.tree.map(
+    lambda leaf: (
       lax.stop_gradient(leaf) if isinstance(leaf, jax.core.Tracer) else leaf
-    )
-
-  return jax.tree.map(stop, tree)
+    ),
+    tree,
+  )

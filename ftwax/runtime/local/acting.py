@@ -12,7 +12,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import compilation, types
+from ftwax import compilation, trees, types
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import sharding
 from ftwax.runtime.device import compiled_arena
@@ -377,13 +377,7 @@ def map_rows(
   function: Callable[..., Any], *trajectories: types.Trajectory
 ) -> Any:
   """Maps `function(axis_of_rows, *leaves)`; members are the axis before."""
-  return jax.tree.map(
-    lambda axis, *fields: jax.tree.map(
-      lambda *leaves: function(axis, *leaves), *fields
-    ),
-    _ROW_AXES,
-    *trajectories,
-  )
+  return trees.map_axes(function, _ROW_AXES, *trajectories)
 
 
 def put(tree: Any) -> Any:
