@@ -338,11 +338,7 @@ def summarize(
 ) -> tournament.Tournament:
   """Returns win rates and ratings of games between teams of copies.
 
-  Args:
-    results: results of the games.
-    teams: the team of each seat.
-    num_players: number of members and opponents.
-    anchor: index of the player whose rating is fixed.
+  They are those of members and opponents; see `tournament.summarize`.
   """
   seats = np.stack([result.seats for result in results])  # [G, P]
   return tournament.summarize(
@@ -382,11 +378,7 @@ def summarize_for_report(
 ) -> tournament_files.Results:
   """Summarizes games, with ratings relative to the first opponent.
 
-  Args:
-    results: results of the games.
-    teams: the team of each seat.
-    names: names of members and opponents.
-    num_members: size of the population.
+  The names are those of members, then of opponents.
   """
   summary = summarize(results, teams, len(names), num_members)
   ratings = summary.ratings - summary.ratings[num_members]

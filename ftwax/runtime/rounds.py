@@ -24,13 +24,7 @@ class Rounds:
     records: run_records.RunRecords,
     evolution: generations.Evolution,
   ):
-    """Opens the logs.
-
-    Args:
-      parts: the parts of the experiment.
-      records: counts and logs of the run.
-      evolution: runs one generation.
-    """
+    """Opens the logs."""
     self._parts = parts
     self._experiment = parts.experiment
     self._records = records

@@ -286,16 +286,7 @@ def execute(
   period: evaluation.Period | None,
   num_eval_episodes: int,
 ) -> RunResult:
-  """Trains, evaluates, logs and saves in this process.
-
-  Args:
-    make_run: makes the run.
-    parts: the parts of the experiment.
-    directory: directory of the run.
-    resume: whether to continue from the newest checkpoint.
-    period: of evaluations; None for no evaluation.
-    num_eval_episodes: see `run_experiment`.
-  """
+  """Trains, evaluates, logs and saves in this process; see `run_experiment`."""
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
     if parts.experiment.watch:

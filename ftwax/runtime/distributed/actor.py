@@ -158,17 +158,8 @@ class Actor:
 class Evaluator:
   """Evaluates all members."""
 
-  def __init__(
-    self,
-    parts: prepare.Prepared,
-    num_episodes: int,
-  ):
-    """Makes no games before the first evaluation.
-
-    Args:
-      parts: the parts of the experiment.
-      num_episodes: minimum number of episodes of each member.
-    """
+  def __init__(self, parts: prepare.Prepared, num_episodes: int):
+    """Makes no games before the first evaluation; see `evaluations`."""
     self._parts = parts
     self._num_episodes = num_episodes
     self._evaluator: evaluations.Evaluator | None = None

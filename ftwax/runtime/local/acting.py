@@ -56,13 +56,7 @@ class Actors:
     arena: arena_lib.Arena,
     observers: Sequence[experiment_lib.Observer] = (),
   ):
-    """Takes the games; call `begin` or `restore` next.
-
-    Args:
-      policy: functions of the actor of one member.
-      arena: the games.
-      observers: watch each step.
-    """
+    """Takes the games; call `begin` or `restore` next."""
     seating = arena.router.seating
     self.arena = arena
     self.num_steps = 0
