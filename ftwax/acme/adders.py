@@ -142,10 +142,6 @@ class TrajectoryAdder:
     for rows, leaf in _pairs(self._logits_rows, logits):
       rows[self._length - 1, present] = np.asarray(leaf)[present]
 
-  def reset(self) -> None:
-    """Discards the current, incomplete trajectory."""
-    self._length = 0
-
   def insert(self, record: trajectories.Record) -> None:
     """Writes trajectories, after the previous ones; see `flush`."""
     self.flush()

@@ -42,7 +42,7 @@ class Learner:
     num_members = parts.experiment.population.num_members // num_learners
     self._batch_size = parts.experiment.agent.batch_size
     self._is_restored = False
-    self._rows: list[tuple[str, str | None, Mapping[str, Any]]] = []
+    self._rows: list[Mapping[str, Any]] = []
     self._learner: learning.Learner = make_learner(
       parts,
       num_members,
@@ -170,8 +170,7 @@ class _Rows:
 
   def write(self, values: log_values.LoggingData) -> None:
     """Keeps a row of plain numbers."""
-    row = log_values.to_plain(values)
-    self._rows.append(('learner', 'learner_steps', row))
+    self._rows.append(log_values.to_plain(values))
 
   def close(self) -> None:
     """Does nothing."""
