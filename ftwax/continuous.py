@@ -168,13 +168,9 @@ def _mean_log(concentration: types.Array) -> types.Array:
   return jax.lax.digamma(concentration) - jax.lax.digamma(total)
 
 
-# Types of the continuous parts in a tree of logits.
-PARTS = (Normal, Dirichlet)
-
-
 def is_part(node: object) -> TypeGuard[Normal | Dirichlet]:
   """Returns whether a node of a tree of logits is a continuous part."""
-  return isinstance(node, PARTS)
+  return isinstance(node, Normal | Dirichlet)
 
 
 def is_spec(spec: object) -> bool:
@@ -234,8 +230,7 @@ def from_environment(
 
 def is_bound(values: Any) -> types.NumpyArray:
   """Returns where a minimum or maximum is a bound: at most 1e6 in size."""
-  bounds: types.NumpyArray = np.abs(np.float64(values)) <= _MAX_BOUND
-  return bounds
+  return np.abs(np.float64(values)) <= _MAX_BOUND
 
 
 def _scale(spec: Any, rank: int) -> list[types.NumpyArray]:

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from ftwax import types
 
@@ -207,7 +208,7 @@ class LogUniform(_Interval):
 
 
 @dataclasses.dataclass(frozen=True)
-class UniformInteger:
+class UniformInteger(_Scaled):
   """Uniform on the integers low..high, both inclusive; explored by resampling.
 
   Scaling a small integer by 0.8 or 1.2 and rounding would often not change it,
@@ -243,10 +244,6 @@ class UniformInteger:
     """Resamples the value."""
     del value, factor
     return self.sample(key)
-
-  def clip(self, value: types.Array) -> types.Array:
-    """Clips to low..high."""
-    return jnp.clip(value, *self.limits)
 
   @property
   def limits(self) -> tuple[int, int]:
@@ -389,7 +386,7 @@ def perturb(
     hyperparameters,
     _draw(choice_key, priors, probability),
     _draw(factor_key, priors, 0.5),
-    _keys(prior_key, priors),
+    optax.tree.split_key_like(prior_key, priors),
   )
 
 
@@ -398,12 +395,6 @@ def clip(hyperparameters: _Values, priors: Priors) -> _Values:
   return jax.tree.map(
     lambda prior, value: prior.clip(value), priors, hyperparameters
   )
-
-
-def _keys(key: types.Key, priors: Priors) -> types.ArrayTree:
-  """Returns a key for each leaf, in the structure of `priors`."""
-  leaves, structure = jax.tree.flatten(priors)
-  return jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
 
 
 def _draw(

@@ -187,8 +187,7 @@ def about(kind: type, name: str) -> Mapping[str, Any]:
   for base in kind.__mro__:
     field = vars(base).get('__dataclass_fields__', {}).get(name)
     if field is not None and field.metadata:
-      metadata: Mapping[str, Any] = field.metadata
-      return metadata
+      return field.metadata
   return {}
 
 

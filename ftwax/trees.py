@@ -1,5 +1,7 @@
 """Small operations on pytrees."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,6 +22,17 @@ def align(mask: Any, leaf: Any) -> Any:
     `mask` with an axis of size one for each axis of `rest`.
   """
   return mask.reshape(mask.shape + (1,) * (leaf.ndim - mask.ndim))
+
+
+def map_axes(function: Callable[..., Any], axes: Any, *trees: Any) -> Any:
+  """Maps `function(axis, *leaves)`, where `axes` is a prefix of the trees."""
+  return jax.tree.map(
+    lambda axis, *branches: jax.tree.map(
+      functools.partial(function, axis), *branches
+    ),
+    axes,
+    *trees,
+  )
 
 
 def where_rows(

@@ -13,7 +13,7 @@ led to it is `previous_action` at `t`.
 import dataclasses
 import types as python_types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import dm_env
@@ -352,19 +352,16 @@ class LearnerInit(Protocol):
   def __call__(self, key: Key) -> TrainingState: ...
 
 
-class LearnerUpdate(Protocol):
-  """Does one update on a batch."""
-
-  def __call__(
-    self, state: TrainingState, batch: LearnerBatch
-  ) -> tuple[TrainingState, Metrics]: ...
-
-
 class LearnerCore(NamedTuple):
-  """A learner as pure functions, which every runtime uses."""
+  """A learner as pure functions, which every runtime uses.
+
+  Attributes:
+    init: makes the initial state.
+    update: does one update on a batch.
+  """
 
   init: LearnerInit
-  update: LearnerUpdate
+  update: Callable[[TrainingState, LearnerBatch], tuple[TrainingState, Metrics]]
 
 
 class ActorState(NamedTuple):
@@ -409,28 +406,22 @@ class SelectAction(Protocol):
   ) -> tuple[ArrayTree, ActorState]: ...
 
 
-class GetExtras(Protocol):
-  """Returns, by name, what the learner needs about the last selected action."""
-
-  def __call__(self, state: ActorState) -> Mapping[str, ArrayTree]: ...
-
-
-class ReplaceAction(Protocol):
-  """Replaces the action selected last by another one, [B, ...].
-
-  The network sees the new one as previous action, and trajectories hold it.
-  """
-
-  def __call__(self, state: ActorState, action: ArrayTree) -> ActorState: ...
-
-
 class ActorCore(NamedTuple):
-  """An actor as pure functions, batched over environments."""
+  """An actor as pure functions, batched over environments.
+
+  Attributes:
+    init: makes the initial state.
+    select_action: selects actions, given timesteps.
+    get_extras: returns, by name, what the learner needs about the last selected
+      action.
+    replace_action: replaces the action selected last by another one, [B, ...].
+      The network sees it as previous action, and trajectories hold it.
+  """
 
   init: ActorInit
   select_action: SelectAction
-  get_extras: GetExtras
-  replace_action: ReplaceAction
+  get_extras: Callable[[ActorState], Mapping[str, ArrayTree]]
+  replace_action: Callable[[ActorState, ArrayTree], ActorState]
 
 
 def actor_variables(state: TrainingState) -> ActorVariables:
@@ -551,5 +542,4 @@ class Config:
   def replace(self: _Config, **changes: Any) -> _Config:
     """Returns a copy with some fields changed."""
     config: Any = self
-    made: _Config = dataclasses.replace(config, **changes)
-    return made
+    return dataclasses.replace(config, **changes)

@@ -68,8 +68,10 @@ class Actor(acme.Actor):
       self._adder.add_choice(
         logits, self._client.steps, self._client.internal_rewards
       )
-    self._selected = _first_row(action) if self._single else action
-    return self._selected
+    if self._single:
+      action = jax.tree.map(lambda leaf: leaf[0], action)
+    self._selected = action
+    return action
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
     """Observes the first timestep of an episode, or of each environment."""
@@ -139,7 +141,3 @@ def _with_batch_axis(
       lambda x: np.asarray(x)[None], timestep.observation
     ),
   )
-
-
-def _first_row(tree: types.ArrayTree) -> types.ArrayTree:
-  return jax.tree.map(lambda leaf: leaf[0], tree)

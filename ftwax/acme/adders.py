@@ -142,10 +142,6 @@ class TrajectoryAdder:
     for rows, leaf in _pairs(self._logits_rows, logits):
       rows[self._length - 1, present] = np.asarray(leaf)[present]
 
-  def reset(self) -> None:
-    """Discards the current, incomplete trajectory."""
-    self._length = 0
-
   def insert(self, record: trajectories.Record) -> None:
     """Writes trajectories, after the previous ones; see `flush`."""
     self.flush()
@@ -264,10 +260,9 @@ class TrajectoryAdder:
     reward = timestep.reward.reshape(*timestep.step_type.shape, -1)
     if self._internal_rewards is not None:
       reward = reward * self._internal_rewards
-    classes: npt.NDArray[Any] = trajectories.classify(
+    return trajectories.classify(
       timestep.step_type, reward.sum(axis=-1), self._options.sequences
     )
-    return classes
 
   def _write(self, record: trajectories.Record) -> None:
     timestep = record.trajectory.timestep

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.replay import trajectories
 
 
@@ -53,11 +53,12 @@ def make_record(trajectory: types.Trajectory) -> trajectories.Record:
 
 def make_template(trajectory: types.Trajectory) -> Columns:
   """Returns the columns of that record."""
-  batch = trajectories.map_batch(
-    lambda axis, leaf: np.expand_dims(leaf, axis), make_record(trajectory)
+  batch = trees.map_axes(
+    lambda axis, leaf: np.expand_dims(leaf, axis),
+    trajectories.BATCH_AXES,
+    make_record(trajectory),
   )
-  columns: Columns = jax.tree.map(lambda leaf: leaf[0], pack(batch))
-  return columns
+  return jax.tree.map(lambda leaf: leaf[0], pack(batch))
 
 
 def pack(records: trajectories.Record) -> Columns:
@@ -155,5 +156,4 @@ def _unpack_rest(
     .reshape(len(rest), *leaf.shape)
     for leaf, end in zip(leaves, ends, strict=True)
   ]
-  record: trajectories.Record = jax.tree.unflatten(structure, unpacked)
-  return record
+  return jax.tree.unflatten(structure, unpacked)

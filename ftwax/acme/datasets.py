@@ -63,7 +63,6 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     timeout_s: float = 60.0,
     prefetch_size: int = 1,
     options: replay_options.ReplayOptions = replay_options.QUEUE_ALONE,
-    device: jax.Device | None = None,
   ):
     """Starts sampling.
 
@@ -74,14 +73,12 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       timeout_s: time in seconds within which a batch must arrive.
       prefetch_size: number of batches to prefetch, at least 1.
       options: options of the tables other than the queue.
-      device: device of the batches; None for the default device.
     """
     self._client = client
     self._timeout_s = timeout_s
     self._template = columns_lib.make_record(template)
     self._columns = columns_lib.make_template(template)
     self._batch_size = batch_size
-    self._device = device
     self._options = options
     self._replay = None
     if options.replay_capacity:
@@ -193,7 +190,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       ),
     )
     return ReplaySample(
-      batch=jax.device_put(batch, self._device),
+      batch=jax.device_put(batch),
       variables_steps=fresh.variables_steps,
       written_at=fresh.written_at,
     )
@@ -245,7 +242,10 @@ class TableSampler:
       # Once filled, these tables never become empty again.
       if not can_sample(self._client, self._table):
         return None
-      self._items = self._open(num_items)
+      dataset = tables.make_dataset(
+        self._client, self._table, self._template, num_items
+      )
+      self._items = iter(dataset.as_numpy_iterator())
     return [
       self._structure.unflatten(next(self._items).data)
       for _ in range(num_items)
@@ -254,12 +254,6 @@ class TableSampler:
   def close(self) -> None:
     """Stops sampling; call it before the server stops."""
     self._items = None
-
-  def _open(self, num_items: int) -> Iterator[Any]:
-    dataset = tables.make_dataset(
-      self._client, self._table, self._template, num_items
-    )
-    return iter(dataset.as_numpy_iterator())
 
 
 class RewardPredictionSampler:
@@ -275,7 +269,6 @@ class RewardPredictionSampler:
     batch_size: int,
     num_frames: int,
     is_delta_encoded: bool,
-    seed: int = 0,
   ):
     """Makes a sampler.
 
@@ -285,7 +278,6 @@ class RewardPredictionSampler:
       batch_size: B, sequences in a batch.
       num_frames: observations in a sequence.
       is_delta_encoded: whether frames are delta-encoded; see `columns`.
-      seed: random seed of the choice of a sequence within a trajectory.
     """
     columns = tables.reward_prediction_columns(
       columns_lib.make_template(template)
@@ -296,7 +288,8 @@ class RewardPredictionSampler:
     }
     self._num_frames = num_frames
     self._is_delta_encoded = is_delta_encoded
-    self._rng = np.random.default_rng(seed)
+    # Chooses a sequence within a trajectory.
+    self._rng = np.random.default_rng(0)
     num_nonzero = -(-batch_size // 2)
     self._num_items = {
       tables.REWARD_PREDICTION_NONZERO: num_nonzero,

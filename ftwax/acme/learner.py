@@ -174,17 +174,7 @@ def make_learner(
   environment_spec: types.EnvironmentSpec,
   counter: counting.Counter | None = None,
 ) -> Learner:
-  """Makes a learner that logs under the label `learner`.
-
-  Args:
-    config: the agent.
-    key: random key of parameters, hyperparameters and updates.
-    network: the network that learns.
-    dataset: yields batches.
-    logger_fn: makes the logger of a label.
-    environment_spec: specs of the environments.
-    counter: see `Learner`.
-  """
+  """Makes a learner of an agent; see `builder.Builder.make_learner`."""
   return Learner(
     config.make_learner_core(network, environment_spec),
     key,
@@ -211,5 +201,4 @@ def _convert(name: str, old: jax.Array, new: Any) -> jax.Array:
       f'{name} (shape {new.shape}) must have the shape of the values that it'
       f' replaces, {old.shape}; give values of the same agent.'
     )
-  put: jax.Array = jax.device_put(new, old.sharding)
-  return put
+  return jax.device_put(new, old.sharding)

@@ -19,12 +19,7 @@ class Writer:
   """Writes the trajectories of members, each to a server of its own."""
 
   def __init__(self, parts: prepare.Prepared, clients: Sequence[Any]):
-    """Opens a writer for each member.
-
-    Args:
-      parts: give the tables.
-      clients: client of each member's server.
-    """
+    """Opens a writer for each member, to the client of its server."""
     self._options = parts.replays.options
     self._adders = [
       builder.make_adder(parts.replays, client) for client in clients

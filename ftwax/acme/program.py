@@ -201,12 +201,7 @@ class Replay:
   """The Reverb servers of a learner's members."""
 
   def __init__(self, parts: prepare.Prepared, num_learners: int):
-    """Starts a server for each member.
-
-    Args:
-      parts: provide the tables.
-      num_learners: K, number of learners that share the members.
-    """
+    """Starts a server for each member, which K learners share."""
     share = parts.experiment.population.num_members // num_learners
     self._servers = [
       servers.make_server(
@@ -580,5 +575,4 @@ def _template(parts: prepare.Prepared) -> state_lib.PopulationState:
     members = jax.vmap(parts.learner.init)(keys)
     return generations.make_population(parts, members, key)
 
-  template: Any = jax.eval_shape(make, jax.random.PRNGKey(0))
-  return template
+  return jax.eval_shape(make, jax.random.PRNGKey(0))

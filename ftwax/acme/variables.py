@@ -1,4 +1,4 @@
-"""A client that fetches a learner's variables to an actor's device."""
+"""A client that fetches a learner's variables to an actor's CPU."""
 
 import operator
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ class VariableSource(Protocol):
 class VariableClient:
   """Fetches variables from a source and holds the latest ones."""
 
-  def __init__(self, source: VariableSource, device: jax.Device | None = None):
+  def __init__(self, source: VariableSource):
     """Makes a client and fetches the initial variables.
 
     Args:
-      source: source of the variables, usually a learner.
-      device: device that the variables are put on; the first CPU if None.
+      source: source of the variables, usually a learner; they are put on the
+        first CPU.
     """
     self._source = source
-    self._device = device or jax.local_devices(backend='cpu')[0]
+    self._device = jax.local_devices(backend='cpu')[0]
     self._fetched: types.ActorVariables | None = None
     self.update()
 
@@ -43,8 +43,7 @@ class VariableClient:
     compiles a function of them again if its results come back as arguments,
     unless these were on the same mesh from the start.
     """
-    sharding: jax.sharding.Sharding = self.variables.steps.sharding
-    return sharding
+    return self.variables.steps.sharding
 
   def update(self) -> None:
     """Fetches the newest variables."""
@@ -62,5 +61,4 @@ class VariableClient:
     # `device_put` costs time even if the array is on the device already.
     if isinstance(leaf, jax.Array) and leaf.devices() == {self._device}:
       return leaf
-    put: types.Array = jax.device_put(leaf, self._device)
-    return put
+    return jax.device_put(leaf, self._device)

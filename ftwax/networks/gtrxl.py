@@ -87,10 +87,9 @@ class GTrXL(hk.Module):
     episode = jnp.concatenate(
       [jnp.where(is_cached, 0, -1), jnp.cumsum(start.T, axis=1)], axis=1
     )
+    # [T, window + T]
     distance = window + jnp.arange(num_steps)[:, None]
-    distance = (
-      distance - jnp.arange(window + num_steps)[None]
-    )  # [T, window + T]
+    distance = distance - jnp.arange(window + num_steps)[None]
     attends = (distance >= 0) & (distance <= window)
     attends = attends[None] & (episode[:, window:, None] == episode[:, None])
     x = jnp.swapaxes(self._encoder(inputs), 0, 1)  # [B, T, hidden_size]

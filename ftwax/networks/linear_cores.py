@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import haiku as hk
 import jax
@@ -59,7 +59,7 @@ class LinearCore(hk.Module):
       lambda x: x,
       *(hk.LayerNorm(-1, True, True, name='norm') for _ in layers[1:]),
     ]
-    self._recurrences: list[_Recurrence] = [
+    self._recurrences: list[_LRU | _MinGRU] = [
       make(config, name=recurrence) for _ in layers
     ]
     self._gates = [hk.Linear(2 * size, name='gate') for _ in layers]
@@ -122,25 +122,6 @@ class LinearCore(hk.Module):
     )
 
 
-class _Recurrence(Protocol):
-  """A linear recurrence, each step of which its inputs choose."""
-
-  def initial_state(self, batch_size: int) -> Any:
-    """Returns the zero state, leaves [batch_size, ...]."""
-
-  def steps(self, inputs: types.Array) -> associative.Affine:
-    """Returns the step of each of the inputs [..., num_inputs]."""
-
-  def pack(self, hidden: types.Array) -> Any:
-    """Returns the state that stores `hidden`, [..., num_units]."""
-
-  def unpack(self, state: Any) -> types.Array:
-    """Returns what `pack` stored."""
-
-  def read(self, hidden: types.Array, inputs: types.Array) -> types.Array:
-    """Returns outputs [..., hidden_size] of the steps on `inputs`."""
-
-
 class ComplexState(NamedTuple):
   """Complex numbers, stored as reals, which every format can hold.
 
@@ -162,17 +143,23 @@ class _LRU(hk.Module):
     self._num_units = config.hidden_size // 2
 
   def initial_state(self, batch_size: int) -> ComplexState:
+    """Returns the zero state."""
     shape = (batch_size, self._num_units)
     return ComplexState(jnp.zeros(shape), jnp.zeros(shape))
 
   def pack(self, hidden: types.Array) -> ComplexState:
+    """Returns the state that stores `hidden`, [..., num_units]."""
     return ComplexState(jnp.real(hidden), jnp.imag(hidden))
 
-  def unpack(self, state: ComplexState) -> types.Array:
+  def unpack(self, state: Any) -> types.Array:
+    """Returns what `pack` stored."""
     return jax.lax.complex(state.real, state.imaginary)
 
   def steps(self, inputs: types.Array) -> associative.Affine:
-    """Returns complex64 steps; only their shifts depend on the inputs."""
+    """Returns the step of each of the inputs [..., num_inputs].
+
+    Only the shifts of the complex64 steps depend on the inputs.
+    """
     size, num_inputs = self._num_units, inputs.shape[-1]
     # Logarithms of the decay rate and of the angle, so that both stay positive.
     log_rate = hk.get_parameter(
@@ -191,7 +178,10 @@ class _LRU(hk.Module):
     return associative.Affine(jnp.broadcast_to(scale, shift.shape), shift)
 
   def read(self, hidden: types.Array, inputs: types.Array) -> types.Array:
-    """Returns the real part of a projection, plus the scaled inputs."""
+    """Returns outputs [..., hidden_size] of the steps on `inputs`.
+
+    They are the real part of a projection, plus the scaled inputs.
+    """
     size = self._config.hidden_size
     w_init = hk.initializers.RandomNormal(1.0 / math.sqrt(self._num_units))
     w = hk.get_parameter('w_o', (2 * self._num_units, size), init=w_init)

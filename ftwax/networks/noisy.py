@@ -32,10 +32,6 @@ KINDS = ('factorised', 'independent')
 _EPSILON = 1e-12
 
 
-def _signed_root(x: types.Array) -> types.Array:
-  return jnp.sign(x) * jnp.sqrt(jnp.abs(x))
-
-
 class NoisyLinear(hk.Module):
   """A linear layer with noise on its weights."""
 
@@ -92,7 +88,8 @@ class NoisyLinear(hk.Module):
     e = noise.normal(num_inputs + self._num_outputs)
     if e is None:
       return outputs
-    e_i, e_j = jnp.split(_signed_root(e), [num_inputs], axis=-1)
+    roots = jnp.sign(e) * jnp.sqrt(jnp.abs(e))
+    e_i, e_j = jnp.split(roots, [num_inputs], axis=-1)
     # The bias shares the noise of the outputs (equations 10 and 11).
     noisy = jnp.dot(inputs * e_i, sigma_w)
     return outputs + e_j * (noisy + jnp.broadcast_to(sigma_b, noisy.shape))

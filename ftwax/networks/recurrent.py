@@ -12,7 +12,7 @@ The core can be any Haiku module that implements `recurrence.RecurrentCore`.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -39,28 +39,9 @@ class ObservationHead(NamedTuple):
   num_frames: int
 
 
-class AuxiliaryHeads(NamedTuple):
-  """Auxiliary heads, by name.
-
-  Attributes:
-    of_features: heads that map the core's features [B, num_features] to any
-      output with leaves [B, ...].
-    of_observations: heads on consecutive observations.
-  """
-
-  of_features: Mapping[str, MakeHead]
-  of_observations: Mapping[str, ObservationHead]
-
-
-def merge_heads(all_heads: Iterable[AuxiliaryHeads]) -> AuxiliaryHeads:
-  """Returns the heads of several tasks together."""
-  merged = AuxiliaryHeads({}, {})
-  for each in all_heads:
-    merged = AuxiliaryHeads(
-      {**merged.of_features, **each.of_features},
-      {**merged.of_observations, **each.of_observations},
-    )
-  return merged
+# Auxiliary heads by name; others than on observations map the core's features
+# [B, num_features] to any output with leaves [B, ...].
+MakeHeads = Mapping[str, MakeHead | ObservationHead]
 
 
 def make_recurrent_network(
@@ -71,7 +52,7 @@ def make_recurrent_network(
   head_options: heads.Heads | None = None,
   separate_value: bool = False,
   reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
-  auxiliary_heads: AuxiliaryHeads | None = None,
+  auxiliary_heads: MakeHeads | None = None,
   example_hyperparameters: types.Hyperparameters | None = None,
 ) -> types.RecurrentNetwork:
   """Makes a network for the observations and actions of an environment.
@@ -103,18 +84,15 @@ def make_recurrent_network(
   """
   distributions.check_action_spec(environment_spec.actions)
   _check_action_mask(environment_spec)
-  make_feature_heads, observation_heads = auxiliary_heads or AuxiliaryHeads(
-    {}, {}
-  )
+  all_heads = (auxiliary_heads or {}).items()
   if example_hyperparameters is None:
     example_hyperparameters = _NoHyperparameters()
-
-  def make_default_torso() -> Callable[[Any], types.Array]:
-    return embeddings.ObservationEmbedding(environment_spec.observations)
+  specs = environment_spec.observations
+  default = functools.partial(embeddings.ObservationEmbedding, specs)
 
   def make_path(hides: bool = True) -> _Path:
-    torso = (make_torso or make_default_torso)()
-    if hides and _has(environment_spec.observations, types.PRIVILEGED):
+    torso = (make_torso or default)()
+    if hides and _has(specs, types.PRIVILEGED):
       torso = functools.partial(_see_public, torso)
     embed = embeddings.InputEmbedding(
       torso, environment_spec.actions, reward_transform=reward_transform
@@ -130,15 +108,18 @@ def make_recurrent_network(
         environment_spec.actions, options.policy_hidden_sizes, options.noise
       ),
       value_head=heads.ValueHead(options.value_hidden_sizes, options.noise),
-      has_action_mask=_has(environment_spec.observations, types.ACTION_MASK),
+      has_action_mask=_has(specs, types.ACTION_MASK),
     )
     feature_heads = {
-      name: make_head() for name, make_head in make_feature_heads.items()
+      name: make_head()
+      for name, make_head in all_heads
+      if not isinstance(make_head, ObservationHead)
     }
-    frame_heads = {
-      name: actor_critic.make_frame_head(head.make())
-      for name, head in observation_heads.items()
-    }
+    frame_heads, num_frames = {}, {}
+    for name, head in all_heads:
+      if isinstance(head, ObservationHead):
+        frame_heads[name] = actor_critic.make_frame_head(head.make())
+        num_frames[name] = head.num_frames
     initial_state = actor_critic.initial_state
 
     def init() -> None:
@@ -148,10 +129,7 @@ def make_recurrent_network(
       for feature_head in feature_heads.values():
         feature_head(output.features)
       for name, frame_head in frame_heads.items():
-        num_frames = observation_heads[name].num_frames
-        frame_head(
-          trees.zeros_like_spec(environment_spec.observations, (num_frames, 1))
-        )
+        frame_head(trees.zeros_like_spec(specs, (num_frames[name], 1)))
 
     heads_by_name: dict[str, Callable[..., Any]] = {
       name: recurrence.batch_apply(head) for name, head in feature_heads.items()
@@ -205,9 +183,8 @@ class _Path(NamedTuple):
     hyperparameters: types.Hyperparameters,
   ) -> tuple[recurrence.CoreOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
-    embedding = recurrence.batch_apply(self.embed)(
-      inputs
-    )  # [T, B, num_features]
+    # [T, B, num_features]
+    embedding = recurrence.batch_apply(self.embed)(inputs)
     output, after = self.core.unroll(embedding, start, state, hyperparameters)
     _check_state('unroll', state, after)
     return output, after
@@ -319,11 +296,7 @@ class _Functions(NamedTuple):
 
 
 def _make_pure(transformed: hk.MultiTransformed) -> types.RecurrentNetwork:
-  """Reorders the arguments of a transform's functions as in `RecurrentNetwork`.
-
-  Args:
-    transformed: a transform of `_Functions`.
-  """
+  """Reorders the arguments of `_Functions` as in `RecurrentNetwork`."""
   step, unroll, initial_state, heads_by_name = transformed.apply
 
   def make_head(head: Callable[..., Any]) -> types.NetworkHead:

@@ -226,13 +226,8 @@ def _project(
 ) -> tuple[types.Array, types.Array]:
   """Returns the inputs' part of the gates, and the recurrent weights.
 
-  It must be called in a method of the module that owns the parameters.
-
-  Args:
-    inputs: [..., num_inputs].
-    hidden_size: number of units.
-    num_gates: number of gates, including the candidate.
-    b_init: initializer of the biases.
+  It must be called in a method of the module that owns the parameters. The
+  candidate is one of the gates.
 
   Returns:
     Gates [..., num_gates * hidden_size] and the weights

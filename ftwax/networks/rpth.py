@@ -37,7 +37,7 @@ the prior of the latent of level l - 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import haiku as hk
@@ -89,7 +89,7 @@ class RPTH(hk.Module):
   def __init__(self, config: cores.RPTH, name: str | None = None):
     super().__init__(name)
     self._config = config
-    self._memory: memory_access.Memory = memory_access.NoMemory()
+    self._memory = memory_access.Memory()
     if config.memory is not None:
       self._memory = memory_access.MemoryAccess(
         config.memory, accesses_per_step=config.num_levels
@@ -183,8 +183,13 @@ class RPTH(hk.Module):
       # [B, latent_size]
       sample = levels[0].loc + levels[0].scale * latent_noise
       state = RPTHState(tuple(levels), memory, sample, state.step + 1)
-      auxiliary = self._memory.auxiliary(memory)
-      return _make_output(state, ticks, auxiliary), state
+      auxiliary = {
+        'loc': tuple(level.loc for level in levels),
+        'scale': tuple(level.scale for level in levels),
+        'tick': tuple(ticks),
+        **self._memory.auxiliary(memory),
+      }
+      return recurrence.CoreOutput(sample, auxiliary), state
 
     return step, (all_prepared, latent_noise)
 
@@ -234,20 +239,6 @@ def _make_context(
   else:
     context.append(sample)
   return jnp.concatenate([*context, levels[index].words], axis=-1)
-
-
-def _make_output(
-  state: RPTHState,
-  ticks: list[types.Array],
-  memory_auxiliary: Mapping[str, types.Array],
-) -> recurrence.CoreOutput:
-  auxiliary = {
-    'loc': tuple(level.loc for level in state.levels),
-    'scale': tuple(level.scale for level in state.levels),
-    'tick': tuple(ticks),
-    **memory_auxiliary,
-  }
-  return recurrence.CoreOutput(features=state.sample, auxiliary=auxiliary)
 
 
 def _ticks(step: types.Array, period: types.Array, level: int) -> types.Array:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
@@ -151,12 +152,7 @@ def _change(
 ) -> Traits:
   """Applies `function(key, values, priors, *arguments)` to each member.
 
-  Args:
-    functions: the function for each kind of traits.
-    key: random key.
-    traits: traits [N, ...].
-    priors: their priors.
-    *arguments: arguments of both functions.
+  There is a function for each kind of traits [N, ...].
   """
 
   def change_member(key: types.Key, traits: Traits) -> Traits:
@@ -190,15 +186,13 @@ def cross(
   Returns:
     The mixed traits.
   """
-  leaves, structure = jax.tree.flatten(inherited)
-  keys = jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
   return jax.tree.map(
     lambda key, inherited, previous: jnp.where(
       jax.random.bernoulli(key, probability, inherited.shape),
       previous,
       inherited,
     ),
-    keys,
+    optax.tree.split_key_like(key, inherited),
     inherited,
     previous,
   )
@@ -299,16 +293,8 @@ def traits(members: types.TrainingState) -> Traits:
 
 def members_of_traits(traits: Traits) -> types.TrainingState:
   """Returns members with the given traits [N, ...] and nothing else."""
-  nothing: Any = ()
-  return types.TrainingState(
-    params=nothing,
-    opt_state=nothing,
-    **traits._asdict(),
-    key=nothing,
-    steps=nothing,
-    skipped=nothing,
-    skipped_in_a_row=nothing,
-  )
+  nothing: dict[str, Any] = dict.fromkeys(types.TrainingState._fields, ())
+  return types.TrainingState(**{**nothing, **traits._asdict()})
 
 
 def inherit(tree: Any, parent: types.Array | types.NumpyArray) -> Any:

@@ -9,8 +9,8 @@ Floats are written with all their digits. Non-finite floats are written as
 strings, since JSON does not support them.
 """
 
+import functools
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -74,23 +74,18 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
   return [row(int(member)) for member in members]
 
 
-def _parts(traits: evolution.Traits) -> Iterable[tuple[str, Any]]:
-  return traits._asdict().items()
-
-
-def _leaves(tree: Any) -> list[tuple[str, Any]]:
-  """Returns the leaves of `tree` by name; a single one is named `weights`."""
-  return [
-    (jax.tree_util.keystr(path, simple=True, separator='.') or 'weights', leaf)
-    for path, leaf in jax.tree.leaves_with_path(tree)
-  ]
-
-
 def _values_by_name(traits: evolution.Traits) -> dict[str, dict[str, Any]]:
-  """Returns traits as plain values: a list of [N] for each name."""
+  """Returns traits as plain values: a list of [N] for each name.
+
+  The name of a single array is `weights`.
+  """
+  name_of = functools.partial(jax.tree_util.keystr, simple=True, separator='.')
   return {
-    part: {name: _plain(leaf) for name, leaf in _leaves(tree)}
-    for part, tree in _parts(traits)
+    part: {
+      name_of(path) or 'weights': _plain(leaf)
+      for path, leaf in jax.tree.leaves_with_path(tree)
+    }
+    for part, tree in traits._asdict().items()
   }
 
 

@@ -8,7 +8,7 @@ in a different game.
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import dm_env
 import jax
@@ -17,35 +17,20 @@ import numpy as np
 
 from ftwax import distributions, registry, types
 
-
-class InitPlayer(Protocol):
-  """Makes the initial state of a player on `batch_size` seats."""
-
-  def __call__(self, key: types.Key, batch_size: int) -> Any: ...  # noqa: D102
-
-
-class Act(Protocol):
-  """Selects actions on `M` seats.
-
-  `games` are the states of the JAX games of these seats, leaves [M, ...]; None
-  for Python games. `seats`, int32 [M], are the indices of the seats in their
-  games. `timestep`, leaves [M, ...], holds their observations.
-  """
-
-  def __call__(  # noqa: D102
-    self,
-    games: Any,
-    seats: types.Array,
-    timestep: dm_env.TimeStep,
-    state: Any,
-  ) -> tuple[types.ArrayTree, Any]: ...
+# `(games, seats, timestep, state) -> (action, state)` selects actions on `M`
+# seats. `games` are the states of the JAX games of these seats, leaves
+# [M, ...]; None for Python games. `seats`, int32 [M], are the indices of the
+# seats in their games. `timestep`, leaves [M, ...], holds their observations.
+Act = Callable[
+  [Any, types.Array, dm_env.TimeStep, Any], tuple[types.ArrayTree, Any]
+]
 
 
 class Player(NamedTuple):
   """A player that does not learn.
 
   Attributes:
-    init: makes the initial state.
+    init: `(key, batch_size) -> state`, on that many seats.
     act: returns actions, leaves [M], and the new state.
     reads_games: whether it uses the states of games, so that it can only play
       JAX games.
@@ -53,7 +38,7 @@ class Player(NamedTuple):
     roles: the roles that it plays; None for all.
   """
 
-  init: InitPlayer
+  init: Callable[[types.Key, int], Any]
   act: Act
   reads_games: bool = False
   environment_spec: types.EnvironmentSpec | None = None

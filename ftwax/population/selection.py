@@ -75,7 +75,11 @@ class WinProbability(parts.Part):
     config: config_lib.PopulationConfig,
   ) -> Selection:
     """Returns a parent for each member."""
-    candidate = _other_members(key, config.num_members)
+    # Another member for each; no offset leads back to the member itself.
+    ahead = jax.random.randint(
+      key, (config.num_members,), 1, config.num_members
+    )
+    candidate = (jnp.arange(config.num_members) + ahead) % config.num_members
     quantile = statistics.NormalDist().inv_cdf(self.confidence)
     loses = 1.0 - ratings_lib.pairwise_win_probability(
       population.ratings,
@@ -127,19 +131,12 @@ class Truncation(parts.Part):
     # NaN, and hence not positive, between two members without returns.
     copies = (rank < num_top) & (gain > 0.0)
     if self.confidence > 0.5:
-      copies &= _p_value(candidate, population) < 1.0 - self.confidence
+      returns, is_set = population.returns, state_lib.has_return(population)
+      p_value = welch_p_value(
+        returns[candidate], is_set[candidate], returns, is_set
+      )
+      copies &= p_value < 1.0 - self.confidence
     return _select(candidate, gain, copies, population, config)
-
-
-def _p_value(
-  candidate: types.Array, population: state_lib.PopulationState
-) -> types.Array:
-  """Returns the p-values [N] of candidates' returns over members' own."""
-  is_set = state_lib.has_return(population)
-  return welch_p_value(
-    population.returns[candidate], is_set[candidate],
-    population.returns, is_set,
-  )  # fmt: skip
 
 
 def welch_p_value(
@@ -231,13 +228,6 @@ def is_past_burn_in(
 ) -> types.Array:
   """Returns which members, bool [N], have played enough games to change."""
   return population.games_since_exploitation >= config.burn_in_games
-
-
-def _other_members(key: types.Key, num_members: int) -> types.Array:
-  """Samples another member for each member, uniformly, int32 [N]."""
-  # An offset of 1 to N - 1 never leads back to the member itself.
-  ahead = jax.random.randint(key, (num_members,), 1, num_members)
-  return (jnp.arange(num_members) + ahead) % num_members
 
 
 def _select(

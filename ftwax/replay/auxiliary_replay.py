@@ -7,9 +7,8 @@ a nonzero reward (Jaderberg et al., 2017, arXiv:1611.05397, section 3.2). Both
 come from the same latest trajectories.
 """
 
-import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,30 +31,72 @@ class AuxiliaryState(NamedTuple):
   key: types.Key
 
 
-class AuxiliaryReplay(NamedTuple):
-  """The functions of a replay for auxiliary tasks.
+@dataclasses.dataclass(frozen=True, eq=False)
+class AuxiliaryReplay:
+  """A replay for auxiliary tasks; all methods are pure.
 
   Attributes:
-    init: `(key) -> state`, an empty replay.
-    add: `(state, trajectories, reward_class) -> state`; leaves are [T + 1 or T,
-      E, ...], and the class is int8 [T, E].
-    sample: `(state) -> (state, replay, reward_prediction)`, batches as in
-      `types.LearnerBatch`.
-    classify: `(trajectories, internal_rewards) -> reward_class`, by the agent's
-      own rewards.
+    options: what to store and sample.
+    replay: the functional replay.
+    batch_size: B, trajectories and sequences in a sample.
   """
 
-  init: Callable[[types.Key], AuxiliaryState]
-  add: Callable[[AuxiliaryState, types.Trajectory, Any], AuxiliaryState]
-  sample: Callable[
-    [AuxiliaryState],
-    tuple[
-      AuxiliaryState,
-      types.ReplayBatch | None,
-      types.RewardPredictionBatch | None,
-    ],
-  ]
-  classify: Callable[[types.Trajectory, types.InternalRewards], types.Array]
+  options: replay_options.ReplayOptions
+  replay: functional.Replay
+  batch_size: int
+
+  def init(self, key: types.Key) -> AuxiliaryState:
+    """Returns an empty replay, given the random key of its samples."""
+    return AuxiliaryState(self.replay.init(), key)
+
+  def classify(
+    self, trajectory: types.Trajectory, internal_rewards: types.InternalRewards
+  ) -> types.Array:
+    """Returns classes by the agent's own rewards, int8 [T, E]."""
+    timestep = trajectory.timestep
+    return trajectories.classify(
+      timestep.step_type,
+      internal_rewards_lib.reward(internal_rewards, timestep),
+      self.options.sequences,
+    )
+
+  def add(
+    self,
+    state: AuxiliaryState,
+    trajectory: types.Trajectory,
+    reward_class: types.Array,
+  ) -> AuxiliaryState:
+    """Adds trajectories, leaves [T + 1 or T, E, ...], and their classes."""
+    # Its steps are whole trajectories, leaves [E, T, ...].
+    rows = trajectories.swap_batch(
+      trajectories.Record(trajectory, reward_class)
+    )
+    return state._replace(replay=self.replay.add(state.replay, rows))
+
+  def sample(
+    self, state: AuxiliaryState
+  ) -> tuple[
+    AuxiliaryState, types.ReplayBatch | None, types.RewardPredictionBatch | None
+  ]:
+    """Returns the new state, and batches as in `types.LearnerBatch`."""
+    key, replay_key, prediction_key = jax.random.split(state.key, 3)
+    batch, prediction = None, None
+    if self.options.replay_capacity:
+      sample = self.replay.sample(state.replay, replay_key)
+      # Sequences of one step, a whole trajectory: drop the axis of length 1.
+      stored = jax.tree.map(lambda leaf: leaf[0], sample.data)
+      batch = types.ReplayBatch(
+        trajectories.swap_batch(stored).trajectory,
+        jnp.all(sample.info.is_valid),
+      )
+    if self.options.reward_prediction_capacity:
+      prediction = _sample_reward_prediction(
+        self.batch_size,
+        self.options.sequences.num_frames,
+        prediction_key,
+        state.replay.ring.data,
+      )
+    return state._replace(key=key), batch, prediction
 
 
 def make_auxiliary_replay(
@@ -74,16 +115,14 @@ def make_auxiliary_replay(
     num_environments: E, trajectories added at a time.
 
   Returns:
-    The functions, or None if no task needs a replay.
+    The replay, or None if no task needs one.
   """
-  replays = bool(options.replay_capacity)
-  predicts = bool(options.reward_prediction_capacity)
-  if not (replays or predicts):
-    return None
   length = len(template.timestep.reward) - 1
   capacity = max(
     options.replay_capacity, -(-options.reward_prediction_capacity // length)
   )
+  if not capacity:
+    return None
   replay_config = functional.ReplayConfig(
     num_environments=num_environments,
     # The ring's rows are the E trajectories that are added together.
@@ -92,76 +131,7 @@ def make_auxiliary_replay(
   )
   record = trajectories.Record(template, np.zeros(length, np.int8))
   replay = functional.make_replay(record, replay_config)
-  return AuxiliaryReplay(
-    init=lambda key: AuxiliaryState(replay.init(), key),
-    add=functools.partial(_add, replay),
-    sample=functools.partial(
-      _sample,
-      functools.partial(_sample_trajectories, replay) if replays else None,
-      functools.partial(
-        _sample_reward_prediction, batch_size, options.sequences.num_frames
-      )
-      if predicts
-      else None,
-    ),
-    classify=functools.partial(_classify, options.sequences),
-  )
-
-
-def _classify(
-  sequences: trajectories.Sequences,
-  trajectory: types.Trajectory,
-  internal_rewards: types.InternalRewards,
-) -> types.Array:
-  timestep = trajectory.timestep
-  reward_class: types.Array = trajectories.classify(
-    timestep.step_type,
-    internal_rewards_lib.reward(internal_rewards, timestep),
-    sequences,
-  )
-  return reward_class
-
-
-def _add(
-  replay: functional.Replay,
-  state: AuxiliaryState,
-  trajectory: types.Trajectory,
-  reward_class: types.Array,
-) -> AuxiliaryState:
-  # Its steps are whole trajectories, leaves [E, T, ...].
-  rows = trajectories.swap_batch(trajectories.Record(trajectory, reward_class))
-  new = replay.add(state.replay, rows)
-  return state._replace(replay=new)
-
-
-def _sample(
-  sample_trajectories: Callable[..., Any] | None,
-  sample_reward_prediction: Callable[..., Any] | None,
-  state: AuxiliaryState,
-) -> tuple[
-  AuxiliaryState, types.ReplayBatch | None, types.RewardPredictionBatch | None
-]:
-  key, replay_key, prediction_key = jax.random.split(state.key, 3)
-  batch, prediction = None, None
-  if sample_trajectories is not None:
-    batch = sample_trajectories(replay_key, state.replay)
-  if sample_reward_prediction is not None:
-    stored = state.replay.ring.data  # [E, L, ...]
-    prediction = sample_reward_prediction(prediction_key, stored)
-  return state._replace(key=key), batch, prediction
-
-
-def _sample_trajectories(
-  replay: functional.Replay,
-  key: types.Key,
-  state: functional.ReplayState,
-) -> types.ReplayBatch:
-  sample = replay.sample(state, key)
-  # Sequences of one step, a whole trajectory: drop the axis of length 1.
-  stored = jax.tree.map(lambda leaf: leaf[0], sample.data)
-  return types.ReplayBatch(
-    trajectories.swap_batch(stored).trajectory, jnp.all(sample.info.is_valid)
-  )
+  return AuxiliaryReplay(options, replay, batch_size)
 
 
 def _sample_reward_prediction(

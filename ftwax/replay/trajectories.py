@@ -11,7 +11,6 @@ their timesteps.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import dm_env
@@ -43,24 +42,14 @@ class Record(NamedTuple):
 
 
 # Batch axis of the leaves of each field.
-_BATCH_AXES = Record(types.Trajectory(1, 1, 1, 0, 1), 1, 0, 0)
-
-
-def map_batch(function: Callable[..., Any], *records: Record) -> Record:
-  """Maps `function(batch_axis, *leaves)` over the leaves of records."""
-  mapped: Record = jax.tree.map(
-    lambda axis, *fields: jax.tree.map(
-      functools.partial(function, axis), *fields
-    ),
-    _BATCH_AXES,
-    *records,
-  )
-  return mapped
+BATCH_AXES = Record(types.Trajectory(1, 1, 1, 0, 1), 1, 0, 0)
 
 
 def swap_batch(record: Record) -> Record:
   """Swaps the axes of time and batch, where there are both."""
-  return map_batch(lambda axis, leaf: leaf.swapaxes(0, axis), record)
+  return trees.map_axes(
+    lambda axis, leaf: leaf.swapaxes(0, axis), BATCH_AXES, record
+  )
 
 
 def compact(trajectory: types.Trajectory) -> types.Trajectory:
@@ -101,10 +90,9 @@ def compact(trajectory: types.Trajectory) -> types.Trajectory:
       is_end.reshape(shape), types.LAST, moved.timestep.step_type
     )
   )
-  compacted: types.Trajectory = moved._replace(
+  return moved._replace(
     timestep=timestep, recurrent_state=trajectory.recurrent_state
   )
-  return compacted
 
 
 class Sequences(NamedTuple):

@@ -39,8 +39,7 @@ class Period(NamedTuple):
 
   def count(self, counts: Any) -> int:
     """Returns how many of the unit a run has taken, by its counts."""
-    number: int = getattr(counts, UNITS[self.unit])
-    return number
+    return getattr(counts, UNITS[self.unit])
 
   def next_due(self, counts: Any) -> int:
     """Returns the number of the unit at the first evaluation after `counts`.
@@ -205,6 +204,26 @@ def is_complete(
   return not np.any(is_open & (lengths < MAX_STEPS))
 
 
+def results_at(
+  ended: types.NumpyArray,
+  seats: types.NumpyArray,
+  outcomes: types.NumpyArray,
+  returns: types.NumpyArray,
+  lengths: types.NumpyArray,
+) -> list[GameResult]:
+  """Returns the results of the games that ended, by arrays [G, ...] of all."""
+  return [
+    GameResult(
+      place,
+      seats[place],
+      outcomes[place],
+      returns[place].copy(),
+      int(lengths[place]),
+    )
+    for place in np.flatnonzero(ended).tolist()
+  ]
+
+
 def endless_results(
   seats: types.NumpyArray,
   num_teams: int,
@@ -219,16 +238,8 @@ def endless_results(
     returns: float32 [G, P, num_events], of the present games so far.
     lengths: int [G], steps of the present games so far.
   """
-  return [
-    GameResult(
-      place,
-      seats[place],
-      np.zeros(num_teams, np.float32),
-      returns[place].copy(),
-      int(lengths[place]),
-    )
-    for place in np.flatnonzero(lengths >= MAX_STEPS).tolist()
-  ]
+  outcomes = np.zeros((len(seats), num_teams), np.float32)
+  return results_at(lengths >= MAX_STEPS, seats, outcomes, returns, lengths)
 
 
 def make_row(outcome: Outcome) -> dict[str, Any]:
@@ -327,11 +338,7 @@ def summarize(
 ) -> tournament.Tournament:
   """Returns win rates and ratings of games between teams of copies.
 
-  Args:
-    results: results of the games.
-    teams: the team of each seat.
-    num_players: number of members and opponents.
-    anchor: index of the player whose rating is fixed.
+  They are those of members and opponents; see `tournament.summarize`.
   """
   seats = np.stack([result.seats for result in results])  # [G, P]
   return tournament.summarize(
@@ -371,11 +378,7 @@ def summarize_for_report(
 ) -> tournament_files.Results:
   """Summarizes games, with ratings relative to the first opponent.
 
-  Args:
-    results: results of the games.
-    teams: the team of each seat.
-    names: names of members and opponents.
-    num_members: size of the population.
+  The names are those of members, then of opponents.
   """
   summary = summarize(results, teams, len(names), num_members)
   ratings = summary.ratings - summary.ratings[num_members]

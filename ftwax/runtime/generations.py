@@ -18,21 +18,12 @@ from ftwax.records import files
 from ftwax.reporting import history
 from ftwax.runtime import initial_state, prepare, run_records
 
-# Label of the log with rows of `population_row`.
-LABEL = history.LABEL
-
 
 class Evolution:
   """Evolves a population by one generation per round and logs its lineage."""
 
   def __init__(self, parts: prepare.Prepared, directory: pathlib.Path):
-    """Prepares evolution; call `begin` or `resume` next.
-
-    Args:
-      parts: provide the rules of selection and exploration.
-      directory: directory of the run.
-    """
-    self._parts = parts
+    """Prepares evolution; call `begin` or `resume` next."""
     self._experiment = parts.experiment
     self._reason = getattr(
       parts.experiment.population.select, 'name', 'selection'
@@ -97,12 +88,7 @@ def start(
 ) -> tuple[Evolution, state_lib.PopulationState]:
   """Begins or resumes the population of a run whose actors run in Python.
 
-  Args:
-    parts: the parts of the experiment.
-    records: hold the checkpoint to resume from.
-    members: initial training states, leaves [N, ...].
-    key: random key of the population.
-    resume: whether to continue from the newest checkpoint.
+  `members` are the initial training states, leaves [N, ...].
   """
   evolution = Evolution(parts, records.directory)
   population = make_population(parts, members, key)
@@ -117,13 +103,7 @@ def start(
 def make_population(
   parts: prepare.Prepared, members: types.TrainingState, key: types.Key
 ) -> state_lib.PopulationState:
-  """Returns the population of a run before any game.
-
-  Args:
-    parts: provide the options and opponents.
-    members: training states, leaves [N, ...].
-    key: random key of the population.
-  """
+  """Returns the population of members [N, ...] before any game."""
   return state_lib.from_members(
     members,
     key,

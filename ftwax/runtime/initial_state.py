@@ -19,10 +19,6 @@ from ftwax.population import past_selves
 from ftwax.population import state as state_lib
 from ftwax.records import array_files, checkpoints, rebuilding, run_directory
 
-# Path of the training states in a checkpoint.
-_MEMBERS = 'members'
-
-
 # Fields of a training state that are restored, each on its own: checkpoints are
 # read by path, and each may be missing or differ.
 _PARTS = (
@@ -91,7 +87,7 @@ def _read_part(directory: pathlib.Path, name: str, template: Any) -> Any:
   if (directory / array_files.MANIFEST_FILE).exists():
     return array_files.read(directory, template, name)[0]
   with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
-    return checkpointer.restore({name: template}, part=_MEMBERS)[0][name]
+    return checkpointer.restore({name: template}, part='members')[0][name]
 
 
 def _template(part: Any, num_members: int) -> Any:

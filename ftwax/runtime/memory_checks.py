@@ -20,13 +20,7 @@ def check_fits(
   num_environments: int,
   spec: games.GameSpec,
 ) -> None:
-  """Raises a ValueError if a trajectory of all environments does not fit.
-
-  Args:
-    agent: provides the length of trajectories.
-    num_environments: number of environments or games of an actor.
-    spec: spec of the game.
-  """
+  """Raises a ValueError if a trajectory of all environments does not fit."""
   num_bytes = _observation_bytes(spec.environment)
   num_bytes *= (agent.sequence_length + 1) * spec.num_players
   available = _available_bytes()
@@ -45,13 +39,7 @@ def check_network(
   experiment: experiment_lib.ExperimentConfig,
   spec: games.GameSpec,
 ) -> None:
-  """Raises a ValueError if the network of all members does not fit.
-
-  Args:
-    network: network of one member.
-    experiment: gives the numbers of members and environments.
-    spec: spec of the game.
-  """
+  """Raises a ValueError if the network of all members does not fit."""
   sizes = [
     sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(make)))
     for make in (

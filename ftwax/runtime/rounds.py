@@ -10,6 +10,7 @@ from ftwax import types
 from ftwax.population import evolution as evolution_lib
 from ftwax.population import matchmaking
 from ftwax.population import state as state_lib
+from ftwax.reporting import history
 from ftwax.runtime import generations, prepare, run_records
 from ftwax.runtime.device import loop, rollout
 
@@ -23,20 +24,14 @@ class Rounds:
     records: run_records.RunRecords,
     evolution: generations.Evolution,
   ):
-    """Opens the logs.
-
-    Args:
-      parts: the parts of the experiment.
-      records: counts and logs of the run.
-      evolution: runs one generation.
-    """
+    """Opens the logs."""
     self._parts = parts
     self._experiment = parts.experiment
     self._records = records
     self._evolution = evolution
     self._num_past = parts.experiment.population.num_past
     self._train_logger = records.open_logger('train')
-    self._population_logger = records.open_logger(generations.LABEL)
+    self._population_logger = records.open_logger(history.LABEL)
     seating, config = parts.seating, parts.experiment.population
     self._rate = jax.jit(functools.partial(loop.rate, seating, config))
     self._begin = jax.jit(

@@ -16,6 +16,7 @@ from absl import logging
 
 from ftwax import compilation, types
 from ftwax.environments import environment_faults
+from ftwax.networks import cores
 from ftwax.population import state as state_lib
 from ftwax.records import (
   array_files,
@@ -133,8 +134,7 @@ class RunRecords:
       return np.zeros(0)
     steps, returns = np.array(self._episodes, np.float64).T
     recent = recent_episodes.count(steps, np.ones(len(steps)))
-    last: types.Floats = returns[-recent:]
-    return last
+    return returns[-recent:]
 
   @property
   def mean_return(self) -> float:
@@ -156,7 +156,6 @@ class RunRecords:
     self,
     label: str,
     steps_key: str | None = 'actor_steps',
-    instance: int | None = None,
     *,
     rarely: bool = False,
   ) -> loggers.Logger:
@@ -165,11 +164,10 @@ class RunRecords:
     Args:
       label: see `loggers.LoggerFactory`.
       steps_key: see `loggers.LoggerFactory`.
-      instance: see `loggers.LoggerFactory`.
       rarely: whether to drop most rows, for those of a learner: writing a row
         blocks until the values of its update are computed.
     """
-    logger = self._make_logger(label, steps_key, instance)
+    logger = self._make_logger(label, steps_key, None)
     if rarely:
       logger = loggers.TimeFilter(logger, _LEARNER_LOG_PERIOD_S)
     self._stack.callback(logger.close)
@@ -250,11 +248,18 @@ class RunRecords:
       )
     elif counts.episodes >= recent_episodes.MOST:
       self._expects_ends = False
-      if parts.spec.num_players == 1:
-        _warn_of_long_episodes(
+      core = parts.experiment.agent.core
+      if parts.spec.num_players > 1 or not isinstance(core, cores.GTrXL):
+        return
+      length = counts.actor_steps / counts.episodes
+      if length > core.num_layers * core.window:
+        logging.warning(
+          'episodes of %s have %.0f steps on average, and gtrxl sees back'
+          ' num_layers * window (%d) steps; raise them if the agent has to'
+          ' remember for longer.',
           parts.experiment.name,
-          counts.actor_steps / counts.episodes,
-          parts.experiment.agent,
+          length,
+          core.num_layers * core.window,
         )
 
   def save_if_due(
@@ -268,10 +273,8 @@ class RunRecords:
         The copy is saved if the state is unavailable because a failed or
         running computation has consumed it.
     """
-    config, checkpointer = (
-      self._experiment.checkpointing,
-      self._checkpointer,
-    )
+    config = self._experiment.checkpointing
+    checkpointer = self._checkpointer
     if config is None or checkpointer is None:
       return
     now = time.monotonic()
@@ -442,23 +445,6 @@ def describe_saved(directory: pathlib.Path) -> str:
   if not steps:
     return f'Nothing is saved yet. To start again, {again}'
   return f'Saved at {steps[-1]} steps. To continue, {again}'
-
-
-def _warn_of_long_episodes(name: str, length: float, agent: Any) -> None:
-  """Warns if episodes are longer than what a core with a window can see."""
-  if getattr(agent, 'core', None) != 'gtrxl':
-    return
-  options = getattr(agent, 'level_options', agent)
-  reach = options.num_layers * options.window
-  if length > reach:
-    logging.warning(
-      'episodes of %s have %.0f steps on average, and gtrxl sees back'
-      ' num_layers * window (%d) steps; raise them if the agent has to remember'
-      ' for longer.',
-      name,
-      length,
-      reach,
-    )
 
 
 def _first_line(error: Exception) -> str:

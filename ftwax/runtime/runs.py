@@ -187,7 +187,7 @@ def run_experiment(
     live_page.check()
   if runtime == 'distributed':
     module = importlib.import_module(_RUNTIMES[runtime])
-    result: RunResult = module.run_experiment(
+    return module.run_experiment(
       experiment,
       eval_every,
       num_eval_episodes,
@@ -196,7 +196,6 @@ def run_experiment(
       devices=devices,
       settings=settings,
     )
-    return result
   if settings is not None:
     raise ValueError(
       f'settings ({settings}) must be None with runtime={runtime!r}; leave them'
@@ -246,11 +245,7 @@ def _choose(
 ) -> MakeRun:
   """Prepares the device runtime where it fits, else the local one; says why.
 
-  Args:
-    experiment: the experiment.
-    parts: its parts.
-    devices: see `run_experiment`.
-    directory: directory of the run that is resumed, if any.
+  A directory is that of a run that is resumed.
   """
   reason = ''
   if parts.game is None or parts.evaluation_game is None:
@@ -280,8 +275,7 @@ def _prepare_run(
   runtime: str, parts: prepare.Prepared, devices: Sequence[jax.Device] | None
 ) -> MakeRun:
   module = importlib.import_module(_RUNTIMES[runtime])
-  make_run: MakeRun = module.prepare_run(parts, devices)
-  return make_run
+  return module.prepare_run(parts, devices)
 
 
 def execute(
@@ -292,16 +286,7 @@ def execute(
   period: evaluation.Period | None,
   num_eval_episodes: int,
 ) -> RunResult:
-  """Trains, evaluates, logs and saves in this process.
-
-  Args:
-    make_run: makes the run.
-    parts: the parts of the experiment.
-    directory: directory of the run.
-    resume: whether to continue from the newest checkpoint.
-    period: of evaluations; None for no evaluation.
-    num_eval_episodes: see `run_experiment`.
-  """
+  """Trains, evaluates, logs and saves in this process; see `run_experiment`."""
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
     if parts.experiment.watch:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.agents.actor_critic import batches
 
 # Name of the device axis.
@@ -83,19 +83,13 @@ def place_learner_core(
     return jax.lax.with_sharding_constraint(tree, sharding)
 
   def init(key: types.Key) -> types.TrainingState:
-    state: types.TrainingState = jax.lax.with_sharding_constraint(
-      core.init(key), whole
-    )
-    return state
+    return jax.lax.with_sharding_constraint(core.init(key), whole)
 
   def update(
     state: types.TrainingState, batch: types.LearnerBatch
   ) -> tuple[types.TrainingState, types.Metrics]:
     batch = jax.tree.map(place, batches.batch_axes(batch), batch)
-    updated: tuple[types.TrainingState, types.Metrics] = (
-      jax.lax.with_sharding_constraint(core.update(state, batch), whole)
-    )
-    return updated
+    return jax.lax.with_sharding_constraint(core.update(state, batch), whole)
 
   return types.LearnerCore(init, update)
 
@@ -140,26 +134,20 @@ def over_members(
   def call(*args: Any) -> Any:
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
     if num_members == 1:
-      return _map_axes(
-        jnp.expand_dims, out_axes, function(*_map_axes(jnp.squeeze, axes, args))
+      rows = trees.map_axes(
+        lambda axis, leaf: jnp.squeeze(leaf, axis), axes, args
       )
-    rows = _map_axes(lambda leaf, axis: jnp.moveaxis(leaf, axis, 0), axes, args)
+      return trees.map_axes(
+        lambda axis, leaf: jnp.expand_dims(leaf, axis),
+        out_axes,
+        function(*rows),
+      )
+    rows = trees.map_axes(
+      lambda axis, leaf: jnp.moveaxis(leaf, axis, 0), axes, args
+    )
     results = jax.lax.map(lambda row: function(*row), rows)
-    return _map_axes(
-      lambda leaf, axis: jnp.moveaxis(leaf, 0, axis), out_axes, results
+    return trees.map_axes(
+      lambda axis, leaf: jnp.moveaxis(leaf, 0, axis), out_axes, results
     )
 
   return call
-
-
-def _map_axes(
-  function: Callable[[jax.Array, int], jax.Array], axes: Any, tree: Any
-) -> Any:
-  """Applies `function(leaf, axis)`, where `axes` is a prefix tree of `tree`."""
-  return jax.tree.map(
-    lambda axis, branch: jax.tree.map(
-      lambda leaf: function(leaf, axis), branch
-    ),
-    axes,
-    tree,
-  )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ftwax.environments import environment_faults, game_vectors
+from ftwax.networks import cores
 from ftwax.population import seating
 from ftwax.runtime import evaluation, run_records
 from ftwax.runtime.local import arena as arena_lib
@@ -85,9 +86,7 @@ def records(tmp_path):
     parts = types.SimpleNamespace(
       experiment=types.SimpleNamespace(
         name='maze',
-        agent=types.SimpleNamespace(
-          sequence_length=20, core=core, num_layers=1, window=20
-        ),
+        agent=types.SimpleNamespace(sequence_length=20, core=core),
         loggers=lambda *args: None,
         checkpointing=None,
       ),
@@ -100,7 +99,7 @@ def records(tmp_path):
 
 
 def test_training_without_an_end_is_told(records, warnings):
-  made = records('lstm')
+  made = records(cores.LSTM())
   made.advance(19_999, [], 0)
   assert warnings() == []
   made.advance(1, [], 0)
@@ -110,10 +109,10 @@ def test_training_without_an_end_is_told(records, warnings):
 @pytest.mark.parametrize(
   ('core', 'length', 'num_warnings'),
   [
-    ('lstm', 21, 0),  # How much it remembers is not known.
-    ('feed_forward', 21, 0),
-    ('gtrxl', 21, 1),
-    ('gtrxl', 20, 0),
+    (cores.LSTM(), 21, 0),  # How much it remembers is not known.
+    (cores.FeedForward(), 21, 0),
+    (cores.GTrXL(window=20), 21, 1),
+    (cores.GTrXL(window=20), 20, 0),
   ],
 )
 def test_episodes_longer_than_a_window_are_told_of_once(

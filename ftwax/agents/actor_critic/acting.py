@@ -70,8 +70,7 @@ def with_own_reward(
 
 def is_first(timestep: dm_env.TimeStep) -> types.Array:
   """Returns whether each timestep starts an episode, bool [...]."""
-  first: types.Array = timestep.step_type == types.FIRST
-  return first
+  return timestep.step_type == types.FIRST
 
 
 def previous_action_of(

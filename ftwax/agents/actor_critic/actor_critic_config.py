@@ -40,10 +40,7 @@ from ftwax.replay import replay_options
 Scalar = parts.Scalar
 Integer = parts.Integer
 
-# One prior shared by all events, or a tuple with one for each.
-InternalRewardsPrior = (
-  hyperparameters_lib.Prior | tuple[hyperparameters_lib.Prior, ...]
-)
+InternalRewardsPrior = internal_rewards.Priors
 
 # Makes a network from the specs of an environment and the agent's config.
 NetworkFactory = Callable[
@@ -251,8 +248,7 @@ class ActorCriticConfig(parts.Part):
   @property
   def max_skipped_updates(self) -> int:
     """Number of skipped updates in a row after which the learner fails."""
-    limit: int = optimization.find(self.optimizer).max_skipped_updates
-    return limit
+    return optimization.find(self.optimizer).max_skipped_updates
 
   @property
   def queue_size(self) -> int:
@@ -312,11 +308,12 @@ class ActorCriticConfig(parts.Part):
       make_core=lambda: self.make_core(core),
       head_options=self.heads,
       separate_value=self.separate_value,
-      auxiliary_heads=recurrent.merge_heads(
-        task.make_heads(environment_spec)
+      auxiliary_heads={
+        name: head
         for task in self.tasks
         if isinstance(task, tasks_lib.Task)
-      ),
+        for name, head in task.make_heads(environment_spec).items()
+      },
       # Of any values: samples would be compiled.
       example_hyperparameters=jax.tree.map(
         lambda leaf: np.ones(leaf.shape, leaf.dtype),

@@ -6,8 +6,8 @@ and takes one step on the sum. Replayed trajectories are concatenated with the
 fresh ones, so that the network is unrolled once for all tasks.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -62,13 +62,8 @@ class TaskInputs(NamedTuple):
   return_scale: types.Array | None = None
 
 
-class TaskLoss(Protocol):
-  """Computes the weighted loss of a task, a scalar, and metrics by name."""
-
-  def __call__(
-    self, inputs: TaskInputs
-  ) -> tuple[types.Array, dict[str, types.Array]]:
-    """Returns the loss, float32 [], and its metrics."""
+# A weighted loss, float32 [], and metrics by name.
+Loss = tuple[types.Array, dict[str, types.Array]]
 
 
 class AuxiliaryTask(NamedTuple):
@@ -77,12 +72,12 @@ class AuxiliaryTask(NamedTuple):
   Attributes:
     name: unique among the tasks of an agent.
     source: `TRAJECTORY`, `REPLAY` or `REWARD_PREDICTION`.
-    loss: see `TaskLoss`.
+    loss: computes the weighted loss of the task, and its metrics.
   """
 
   name: str
   source: str
-  loss: TaskLoss
+  loss: Callable[[TaskInputs], Loss]
 
 
 # Tasks of an agent: each is an `AuxiliaryTask`, or a part with its fields.
@@ -93,7 +88,7 @@ def sum_losses(
   tasks: Tasks,
   inputs: TaskInputs,
   is_live: Mapping[str, types.Array],
-) -> tuple[types.Array, dict[str, types.Array]]:
+) -> Loss:
   """Sums the losses of all tasks, omitting those whose source is still empty.
 
   Args:

@@ -1,7 +1,10 @@
 """Operations on learner batches: their axes, own rewards, and minibatches."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
+import dm_env
 import jax
 import jax.numpy as jnp
 
@@ -33,24 +36,17 @@ def with_own_rewards(
   internal_rewards: types.InternalRewards, batch: types.LearnerBatch
 ) -> types.LearnerBatch:
   """Replaces the environment's rewards by the agent's own, scalars."""
-
-  def weigh_trajectory(trajectory: types.Trajectory) -> types.Trajectory:
-    return trajectory._replace(
-      timestep=acting.with_own_reward(internal_rewards, trajectory.timestep)
-    )
-
-  replay, prediction = batch.replay, batch.reward_prediction
-  if replay is not None:
-    replay = replay._replace(trajectory=weigh_trajectory(replay.trajectory))
-  if prediction is not None:
-    events = prediction.reward
-    # A scalar reward is one event, [B, 1].
-    events = events[:, None] if events.ndim == 1 else events
-    prediction = prediction._replace(
-      reward=internal_rewards_lib.weigh(internal_rewards, events)
-    )
-  return types.LearnerBatch(
-    weigh_trajectory(batch.trajectory), replay, prediction
+  batch = _map_timesteps(
+    functools.partial(acting.with_own_reward, internal_rewards), batch
+  )
+  if batch.reward_prediction is None:
+    return batch
+  events = batch.reward_prediction.reward
+  # A scalar reward is one event, [B, 1].
+  events = events[:, None] if events.ndim == 1 else events
+  own = internal_rewards_lib.weigh(internal_rewards, events)
+  return batch._replace(
+    reward_prediction=batch.reward_prediction._replace(reward=own)
   )
 
 
@@ -63,24 +59,32 @@ def with_normalized_observations(
     statistics: see `normalization.normalize`.
     batch: leaves [T + 1 or T, B, ...].
   """
-
-  def normalize_trajectory(trajectory: types.Trajectory) -> types.Trajectory:
-    return trajectory._replace(
-      timestep=normalization.with_normalized_observation(
-        statistics, trajectory.timestep
-      )
-    )
-
-  replay, prediction = batch.replay, batch.reward_prediction
-  if replay is not None:
-    replay = replay._replace(trajectory=normalize_trajectory(replay.trajectory))
-  if prediction is not None:
-    prediction = prediction._replace(
-      observation=normalization.normalize(statistics, prediction.observation)
-    )
-  return types.LearnerBatch(
-    normalize_trajectory(batch.trajectory), replay, prediction
+  batch = _map_timesteps(
+    functools.partial(normalization.with_normalized_observation, statistics),
+    batch,
   )
+  prediction = batch.reward_prediction
+  if prediction is None:
+    return batch
+  frames = normalization.normalize(statistics, prediction.observation)
+  return batch._replace(
+    reward_prediction=prediction._replace(observation=frames)
+  )
+
+
+def _map_timesteps(
+  function: Callable[[dm_env.TimeStep], dm_env.TimeStep],
+  batch: types.LearnerBatch,
+) -> types.LearnerBatch:
+  """Applies a function to the timesteps of all trajectories."""
+
+  def change(trajectory: types.Trajectory) -> types.Trajectory:
+    return trajectory._replace(timestep=function(trajectory.timestep))
+
+  replay = batch.replay
+  if replay is not None:
+    replay = replay._replace(trajectory=change(replay.trajectory))
+  return batch._replace(trajectory=change(batch.trajectory), replay=replay)
 
 
 def take_columns(
@@ -101,5 +105,4 @@ def take_columns(
       return tree
     return jax.tree.map(lambda x: jnp.take(x, columns, axis), tree)
 
-  taken: types.LearnerBatch = jax.tree.map(take, batch_axes(batch), batch)
-  return taken
+  return jax.tree.map(take, batch_axes(batch), batch)

@@ -147,10 +147,6 @@ def _update(
   hyperparameters = optimization.decay(
     static.config.decay, state.hyperparameters, state.steps
   )
-  take_steps = _one_step
-  if static.config.steps_per_update > 1:
-    key = jax.random.fold_in(state.key, state.steps)
-    take_steps = functools.partial(_several_steps, key)
   seen = batches.with_normalized_observations(
     state.observation_statistics,
     batches.with_own_rewards(state.internal_rewards, batch),
@@ -159,12 +155,22 @@ def _update(
     state.return_statistics, seen.trajectory, hyperparameters
   )
   return_scale = normalization.return_scale(return_statistics)
+  targets = joint_loss.make_targets(
+    static.objective,
+    state.params,
+    hyperparameters,
+    seen.trajectory,
+    return_scale,
+  )
+  take_steps = _gradient_step
+  if static.config.steps_per_update > 1:
+    key = jax.random.fold_in(state.key, state.steps)
+    take_steps = functools.partial(_several_steps, key)
   learned, metrics, finite = take_steps(
     static,
     hyperparameters,
     _Learned(state.params, state.opt_state),
-    seen,
-    return_scale,
+    _StepInputs(seen, targets, return_scale),
   )
   if return_scale is not None:
     metrics['return_scale'] = return_scale
@@ -187,69 +193,40 @@ def _update(
   }
 
 
-def _one_step(
-  static: _Static,
-  hyperparameters: types.Hyperparameters,
-  learned: _Learned,
-  batch: types.LearnerBatch,
-  return_scale: types.Array | None,
-) -> tuple[_Learned, dict[str, types.Array], types.Array]:
-  """Takes one optimizer step on the whole batch."""
-  targets = joint_loss.make_targets(
-    static.objective,
-    learned.params,
-    hyperparameters,
-    batch.trajectory,
-    return_scale,
-  )
-  inputs = _StepInputs(batch, targets, return_scale)
-  return _gradient_step(static, hyperparameters, learned, inputs)
-
-
 def _several_steps(
   key: types.Key,
   static: _Static,
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
-  batch: types.LearnerBatch,
-  return_scale: types.Array | None,
+  inputs: _StepInputs,
 ) -> tuple[_Learned, dict[str, types.Array], types.Array]:
   """Takes epochs of minibatch steps, reshuffled in each epoch."""
   config = static.config
   _, order_key, _ = jax.random.split(key, 3)
-  targets = joint_loss.make_targets(
-    static.objective,
-    learned.params,
-    hyperparameters,
-    batch.trajectory,
-    return_scale,
-  )
 
   def step(
     learned: _Learned, columns: types.Array
   ) -> tuple[_Learned, tuple[dict[str, types.Array], types.Array]]:
-    step_inputs = _StepInputs(
-      batches.take_columns(batch, columns),
-      jax.tree.map(lambda x: jnp.take(x, columns, axis=1), targets),
-      return_scale,
+    step_inputs = inputs._replace(
+      batch=batches.take_columns(inputs.batch, columns),
+      targets=jax.tree.map(
+        lambda x: jnp.take(x, columns, axis=1), inputs.targets
+      ),
     )
     learned, metrics, finite = _gradient_step(
       static, hyperparameters, learned, step_inputs
     )
     return learned, (metrics, finite)
 
-  num_sequences = batch.trajectory.timestep.reward.shape[1]
+  num_sequences = inputs.batch.trajectory.timestep.reward.shape[1]
   # [num_epochs, B]: whole sequences are shuffled, since the network is
   # recurrent.
   order = jax.vmap(jax.random.permutation, in_axes=(0, None))(
     jax.random.split(order_key, config.num_epochs), num_sequences
   )
-  num_steps = config.steps_per_update
+  # Minibatches are the rows of [num_steps, B / num_minibatches].
   learned, (metrics, finite) = scans.scan(
-    step,
-    learned,
-    # Minibatches are the rows of [num_steps, B / num_minibatches].
-    order.reshape(num_steps, -1),
+    step, learned, order.reshape(config.steps_per_update, -1)
   )
   return learned, jax.tree.map(jnp.mean, metrics), jnp.all(finite)
 

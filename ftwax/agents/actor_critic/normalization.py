@@ -316,5 +316,4 @@ def _if_finite(new: Any, old: Any) -> Any:
 
 def _name(path: Any) -> str:
   """Returns the path of an entry in the format of `embeddings.named_leaves`."""
-  name: str = jax.tree_util.keystr(path, simple=True, separator='/')
-  return name
+  return jax.tree_util.keystr(path, simple=True, separator='/')

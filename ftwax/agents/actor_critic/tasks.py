@@ -41,18 +41,16 @@ class Task(parts.Part):
   name: ClassVar[str]
   source: ClassVar[str] = auxiliary.REPLAY
 
-  def loss(
-    self, inputs: auxiliary.TaskInputs
-  ) -> tuple[types.Array, dict[str, types.Array]]:
+  def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
     raise NotImplementedError
 
   def make_heads(
     self, environment_spec: types.EnvironmentSpec
-  ) -> recurrent.AuxiliaryHeads:
+  ) -> recurrent.MakeHeads:
     """Returns the heads that the task reads, by its name."""
     del environment_spec
-    return recurrent.AuxiliaryHeads({}, {})
+    return {}
 
 
 @registry.register('task.pixel_control')
@@ -81,9 +79,7 @@ class PixelControl(Task):
   cell_size: int = parts.option(4, low=1)
   crop_size: tuple[int, int] | None = parts.option(None, low=1)
 
-  def loss(
-    self, inputs: auxiliary.TaskInputs
-  ) -> tuple[types.Array, dict[str, types.Array]]:
+  def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
     replay, hyperparameters = inputs.replay, inputs.hyperparameters
@@ -133,7 +129,7 @@ class PixelControl(Task):
 
   def make_heads(
     self, environment_spec: types.EnvironmentSpec
-  ) -> recurrent.AuxiliaryHeads:
+  ) -> recurrent.MakeHeads:
     """Returns a head with action values for each cell.
 
     Raises:
@@ -153,7 +149,7 @@ class PixelControl(Task):
       distributions.num_actions(environment_spec.actions),
       pixel_control.grid_shape(shape, self.cell_size, self.crop_size),
     )
-    return recurrent.AuxiliaryHeads({self.name: head}, {})
+    return {self.name: head}
 
 
 @registry.register('task.reward_prediction')
@@ -187,9 +183,7 @@ class RewardPrediction(Task):
     """The sequences that the replay keeps."""
     return trajectories.Sequences(self.length, self.period, self.threshold)
 
-  def loss(
-    self, inputs: auxiliary.TaskInputs
-  ) -> tuple[types.Array, dict[str, types.Array]]:
+  def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
     batch = inputs.reward_prediction
     assert batch is not None
@@ -204,13 +198,13 @@ class RewardPrediction(Task):
 
   def make_heads(
     self, environment_spec: types.EnvironmentSpec
-  ) -> recurrent.AuxiliaryHeads:
+  ) -> recurrent.MakeHeads:
     """Returns a head with logits for each sign of the reward."""
     del environment_spec
     head = recurrent.ObservationHead(
       auxiliary_heads.RewardPredictionHead, self.length
     )
-    return recurrent.AuxiliaryHeads({}, {self.name: head})
+    return {self.name: head}
 
 
 @registry.register('task.value_replay')
@@ -227,9 +221,7 @@ class ValueReplay(Task):
 
   cost: parts.Scalar = 1.0
 
-  def loss(
-    self, inputs: auxiliary.TaskInputs
-  ) -> tuple[types.Array, dict[str, types.Array]]:
+  def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
     # Rewards are scaled like those of fresh trajectories, since both train one
@@ -258,9 +250,7 @@ class OffPolicy(Task):
 
   cost: parts.Scalar = 1.0
 
-  def loss(
-    self, inputs: auxiliary.TaskInputs
-  ) -> tuple[types.Array, dict[str, types.Array]]:
+  def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
     hyperparameters, total = inputs.hyperparameters, jnp.sum
@@ -297,9 +287,7 @@ class LatentKL(Task):
   posterior_prior_cost: parts.Scalar = 1e-8
   prior_fixed_cost: parts.Scalar = 1e-8
 
-  def loss(
-    self, inputs: auxiliary.TaskInputs
-  ) -> tuple[types.Array, dict[str, types.Array]]:
+  def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
     hypers = inputs.hyperparameters
     auxiliary = jax.tree.map(lambda x: x[:-1], inputs.fresh.output.auxiliary)

@@ -6,6 +6,7 @@ Products with the first kind are computed for all steps at once.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import haiku as hk
@@ -14,28 +15,13 @@ import jax.numpy as jnp
 from ftwax import types
 from ftwax.networks import deferred, recurrence, recurrent_cores
 
-
-class ControllerStep(Protocol):
-  """Does one step of a controller, leaves [B, ...]."""
-
-  def __call__(
-    self,
-    prepared: Any,
-    fed_back: types.Array,
-    state: Any,
-    hyperparameters: types.Hyperparameters | None,
-  ) -> tuple[types.Array, Any]:
-    """Does the step.
-
-    Args:
-      prepared: this step's entry of the result of `Controller.prepare`.
-      fed_back: [B, num_fed_back].
-      state: state before the step.
-      hyperparameters: hyperparameters of the agent.
-
-    Returns:
-      The output [B, num_hidden] and the state after the step.
-    """
+# `(prepared, fed_back, state, hyperparameters) -> (output, state)` does one
+# step, leaves [B, ...]: `prepared` is this step's entry of the result of
+# `Controller.prepare`, and `fed_back` is [B, num_fed_back].
+ControllerStep = Callable[
+  [Any, types.Array, Any, types.Hyperparameters | None],
+  tuple[types.Array, Any],
+]
 
 
 class Controller(Protocol):

@@ -76,15 +76,9 @@ _Gradients = tuple[types.Array, None, Write | None, Write, types.Array, None]
 
 
 def _forward(
-  matrix: types.Array,
-  keep: types.Array,
-  pending: Write | None,
-  write: Write,
-  read_weights: types.Array,
-  tap: deferred.Tap,
+  *inputs: Any,
 ) -> tuple[_Outputs, _Residuals]:
-  inputs = matrix, keep, pending, write, read_weights
-  return update_and_read(*inputs, tap), inputs
+  return update_and_read(*inputs), inputs[:-1]
 
 
 def _backward(residuals: _Residuals, cotangents: _Outputs) -> _Gradients:
@@ -119,7 +113,12 @@ def _backward_in_parts(
     lambda leaf: leaf.reshape(num_matrices, *leaf.shape[len(leading_shape) :]),
     (residuals, cotangents),
   )
-  length = _part_length(matrix)
+  num_fitting = max(_PART_SIZE // math.prod(matrix.shape[1:]), 1)
+  length = max(
+    length
+    for length in range(1, min(num_fitting, num_matrices) + 1)
+    if num_matrices % length == 0
+  )
 
   def take_part(dmatrix: types.Array, inputs: Any) -> tuple[types.Array, Any]:
     row, vectors, other_cotangents = inputs
@@ -145,20 +144,6 @@ def _backward_in_parts(
   dmatrix = dmatrix.reshape(*leading_shape, *dmatrix.shape[1:])
   keep, pending, write, read_weights, tap = gradients
   return dmatrix, keep, pending, write, read_weights, tap
-
-
-def _part_length(matrix: types.Array) -> int:
-  """Returns the number of [B, N, N] matrices to process at a time.
-
-  It divides B.
-  """
-  num_matrices, *shape = matrix.shape
-  num_fitting = max(_PART_SIZE // math.prod(shape), 1)
-  return max(
-    length
-    for length in range(1, min(num_fitting, num_matrices) + 1)
-    if num_matrices % length == 0
-  )
 
 
 def _backward_at_once(
@@ -345,8 +330,5 @@ def through(
   l_x, l_wx = jnp.split(products, 2, axis=-2)
   row, column = (p, w) if is_transposed else (w, p)
   # The last term takes the diagonal of w p^T out again.
-  return (1.0 - w) * l_x - l_wx + row * _dot(column, x) - w * p * x
-
-
-def _dot(x: types.Array, y: types.Array) -> types.Array:
-  return jnp.sum(x * y, axis=-1, keepdims=True)
+  dot = jnp.sum(column * x, axis=-1, keepdims=True)
+  return (1.0 - w) * l_x - l_wx + row * dot - w * p * x

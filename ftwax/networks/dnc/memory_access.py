@@ -2,8 +2,7 @@
 
 The state of a core includes that of its memory, which is passed from access to
 access within a step. This module hides how links are stored within a step and
-over an unroll (see `lazy_link` and `recompute`). `NoMemory` stands in for the
-memory in a core without one.
+over an unroll (see `lazy_link` and `recompute`).
 """
 
 from collections.abc import Callable, Mapping
@@ -57,15 +56,22 @@ class AccessStep(Protocol):
     """
 
 
-class Memory(Protocol):
-  """A memory that the controllers of a core read and write."""
+class Memory:
+  """A memory that the controllers of a core read and write.
+
+  This one stands in for the memory in a core without one: it reads no words,
+  and its state is the empty tuple.
+  """
 
   @property
   def num_words(self) -> int:
     """Total size of the words that the heads read in one access."""
+    return 0
 
   def initial_state(self, batch_size: int) -> Any:
     """Returns the state of an empty memory, leaves [batch_size, ...]."""
+    del batch_size
+    return ()
 
   def prepare(
     self, num_hidden: int, leading_shape: tuple[int, ...]
@@ -79,6 +85,18 @@ class Memory(Protocol):
     Returns:
       The access, and its taps, leaves [*leading_shape, ...].
     """
+    del num_hidden, leading_shape
+
+    def step(
+      hidden: types.Array,
+      tap: tuple[()],
+      state: tuple[()],
+      mask: types.Array | None = None,
+    ) -> tuple[types.Array, tuple[()]]:
+      del tap, mask
+      return jnp.zeros((*hidden.shape[:-1], 0)), state
+
+    return step, ()
 
   def access_if(
     self,
@@ -98,6 +116,10 @@ class Memory(Protocol):
     Returns:
       `do_access(carry, state)`, or both unchanged if the condition is false.
     """
+    carry, state = hk.cond(
+      condition, do_access, lambda carry, state: (carry, state), carry, state
+    )
+    return carry, state
 
   def step(
     self,
@@ -115,6 +137,7 @@ class Memory(Protocol):
     Returns:
       The output and the state after the step.
     """
+    return core_step(inputs, state)
 
   def unroll(
     self,
@@ -134,12 +157,15 @@ class Memory(Protocol):
     Returns:
       The outputs, leaves [T, B, ...], and the state after the last step.
     """
+    return recurrence.unroll_step(core_step, inputs, start, state)
 
   def auxiliary(self, state: Any) -> Mapping[str, types.Array]:
     """Returns outputs of the last access for losses and figures, by name."""
+    del state
+    return {}
 
 
-class MemoryAccess(hk.Module):
+class MemoryAccess(hk.Module, Memory):
   """The memory of a differentiable neural computer.
 
   Auxiliary outputs: `read_weights` [B, R, N] and `write_weights` [B, H, N].
@@ -259,71 +285,3 @@ class MemoryAccess(hk.Module):
 
   def _open(self, state: _State) -> _State:
     return open_links.open_links(self._config, state, self._has_reads_ahead)
-
-
-class NoMemory:
-  """Stands in for the memory in a core without one; reads no words.
-
-  Its state is the empty tuple.
-  """
-
-  num_words = 0
-
-  def initial_state(self, batch_size: int) -> tuple[()]:
-    """Returns the empty tuple."""
-    del batch_size
-    return ()
-
-  def prepare(
-    self, num_hidden: int, leading_shape: tuple[int, ...]
-  ) -> tuple[AccessStep, tuple[()]]:
-    """Returns an access that reads words [B, 0]."""
-    del num_hidden, leading_shape
-
-    def step(
-      hidden: types.Array,
-      tap: tuple[()],
-      state: tuple[()],
-      mask: types.Array | None = None,
-    ) -> tuple[types.Array, tuple[()]]:
-      del tap, mask
-      return jnp.zeros((*hidden.shape[:-1], 0)), state
-
-    return step, ()
-
-  def access_if(
-    self,
-    condition: types.Array,
-    do_access: Callable[[_Carry, Any], tuple[_Carry, Any]],
-    carry: _Carry,
-    state: tuple[()],
-  ) -> tuple[_Carry, tuple[()]]:
-    """Calls `do_access` if the condition is true; see `Memory`."""
-    carry, state = hk.cond(
-      condition, do_access, lambda carry, state: (carry, state), carry, state
-    )
-    return carry, state
-
-  def step(
-    self,
-    core_step: CoreStep[_Inputs, _State, _Output],
-    inputs: _Inputs,
-    state: _State,
-  ) -> tuple[_Output, _State]:
-    """Does one step of a core."""
-    return core_step(inputs, state)
-
-  def unroll(
-    self,
-    core_step: CoreStep[_Inputs, _State, _Output],
-    inputs: _Inputs,
-    start: types.Array,
-    state: _State,
-  ) -> tuple[_Output, _State]:
-    """Does `T` steps of a core."""
-    return recurrence.unroll_step(core_step, inputs, start, state)
-
-  def auxiliary(self, state: tuple[()]) -> Mapping[str, types.Array]:
-    """Returns nothing."""
-    del state
-    return {}

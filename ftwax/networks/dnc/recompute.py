@@ -56,8 +56,7 @@ def unroll_step(
   def unroll_segment(
     state: _State, segment: tuple[_Inputs, types.Array]
   ) -> tuple[_State, _Output]:
-    state, outputs = hk.scan(scan_step, state, segment)
-    return state, outputs
+    return hk.scan(scan_step, state, segment)
 
   num_steps = start.shape[0]
   length = segment_length(num_steps)

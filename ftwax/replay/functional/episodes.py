@@ -265,8 +265,7 @@ def _fill(
   def get(leaf: types.Array, slot: types.Array) -> types.Array:
     """Reads `leaf` at `slot`, [K, ...], and aligns it with returns."""
     leaf = leaf.at[env_ids, slot].get(mode='clip').astype(value.dtype)
-    aligned: types.Array = trees.align(leaf, zero)
-    return aligned
+    return trees.align(leaf, zero)
 
   def fill_step(carry: Any) -> Any:
     step, value, return_tp1 = carry

@@ -130,18 +130,13 @@ def add(
   Returns:
     The new priorities.
   """
-  length, num_ignored = (
-    config.sequence_length,
-    config.num_earliest_frames_ignored,
-  )
+  length = config.sequence_length
+  num_ignored = config.num_earliest_frames_ignored
   size = ring_lib.take(ring.size, env_ids)[None]  # [1, K]
   # The leaves that change: sequences that the new steps complete, the new steps
   # themselves, which begin none yet, and the oldest, which are now ignored.
   steps = jnp.arange(num_steps, dtype=jnp.int32)[:, None]  # [S, 1]
-  ages = [
-    length + steps,
-    1 + steps[: min(num_steps, length - 1)],
-  ]
+  ages = [length + steps, 1 + steps[: min(num_steps, length - 1)]]
   if num_ignored:
     ages.append(size - num_ignored + 1 + steps)
   age = jnp.concatenate(
@@ -204,13 +199,7 @@ def _forgotten_later(
   Each step of a write replaces the oldest candidate and its learned priority.
   The initial priority of a sequence may depend on learned priorities that later
   steps of the same write replace, but not on those that earlier steps replaced.
-
-  Args:
-    config: where sequences may begin.
-    priorities: the priorities before the write.
-    ring: the ring after the write.
-    num_steps: S.
-    env_ids: int32 [K], unique; entries of E are skipped.
+  Priorities are those before the write, the ring is that after it.
 
   Returns:
     float32 [S], in the order of ages: the newest sequence first.

@@ -17,13 +17,6 @@ from jax.experimental import checkify
 from ftwax import types
 
 
-def is_concrete(*arrays: Any) -> bool:
-  """Returns whether the values of `arrays` can be read now."""
-  return not any(
-    isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arrays)
-  )
-
-
 def check(
   emit: bool, predicate: types.Array, message: str, **values: Any
 ) -> None:
@@ -39,7 +32,10 @@ def check(
   Raises:
     ValueError: outside `jit`, if any of `predicate` is false.
   """
-  is_readable = is_concrete(predicate, values)
+  is_readable = not any(
+    isinstance(leaf, jax.core.Tracer)
+    for leaf in jax.tree.leaves((predicate, values))
+  )
   if not np.size(predicate) or (np.all(predicate) if is_readable else not emit):
     return
   xp: Any = np if is_readable else jnp
@@ -146,10 +142,7 @@ def as_batch(data: types.ArrayTree, batch: Any) -> types.ArrayTree:
       )
     return array
 
-  arrays: types.ArrayTree = jax.tree_util.tree_map_with_path(
-    convert, data, batch
-  )
-  return arrays
+  return jax.tree_util.tree_map_with_path(convert, data, batch)
 
 
 def check_shapes(data: types.ArrayTree, batch: types.ArrayTree) -> None:

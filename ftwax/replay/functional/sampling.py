@@ -259,7 +259,13 @@ def _make_sample(
     # The state may hold priorities for another sequence length.
     size = ring_lib.take(ring.size, env_id)
     is_whole = prioritized.begins_candidate(config, age, size)
-    _check_whole(config, is_whole | ~is_valid)
+    replay_checks.check(
+      config.checkify,
+      is_whole | ~is_valid,
+      f'a sequence must have {config.sequence_length} steps, but one that was'
+      ' drawn has not: the priorities of the state are for another'
+      ' sequence_length; call reindex() once.',
+    )
     is_valid &= is_whole
   _check_valid(config, chosen.num_candidates, is_valid)
   probability = choices.mix_in_recent(config, population, age, chosen)
@@ -290,18 +296,6 @@ def _importance_exponent(
     config.checkify, 'importance_exponent', exponent
   )
   return jnp.where(is_good, jnp.asarray(exponent, jnp.float32), 0.0)
-
-
-def _check_whole(
-  config: config_lib.ReplayConfig, is_whole: types.Array
-) -> None:
-  replay_checks.check(
-    config.checkify,
-    is_whole,
-    f'a sequence must have {config.sequence_length} steps, but one that was'
-    ' drawn has not: the priorities of the state are for another'
-    ' sequence_length; call reindex() once.',
-  )
 
 
 def _check_valid(

@@ -327,10 +327,7 @@ def _renew(
   if num_renewed == 0:
     return flats
   num_trees = flats[0].shape[0] // num_nodes
-  new: list[types.Array] = lax.fori_loop(
-    0, num_trees * num_renewed, renew_one, flats
-  )
-  return new
+  return lax.fori_loop(0, num_trees * num_renewed, renew_one, flats)
 
 
 def _write(
@@ -366,8 +363,7 @@ def update_together(
 
     flat = tree.reshape(-1).at[leaf].set(value, mode='drop')
     flat = lax.fori_loop(1, num_leaves.bit_length(), climb, flat)
-    new: types.Array = flat.reshape(tree.shape)
-    return new
+    return flat.reshape(tree.shape)
 
   return tuple(map(update_one, operations, trees))
 
@@ -395,12 +391,11 @@ def make_update(
   """
 
   def update_fn(*args: Any) -> tuple[types.Array, ...]:
-    new: tuple[types.Array, ...] = lax.platform_dependent(
+    return lax.platform_dependent(
       *args,
       cpu=functools.partial(update_in_sequence, operations),
       default=functools.partial(update_together, operations),
     )
-    return new
 
   return transforms.merge_members(update_fn, _shift_members)
 
@@ -487,12 +482,11 @@ def find_together(
 
 def _find_on_platform(*args: types.Array) -> tuple[types.Array, types.Array]:
   is_many = args[-1].shape[0] > _MANY_THRESHOLDS
-  found: tuple[types.Array, types.Array] = lax.platform_dependent(
+  return lax.platform_dependent(
     *args,
     cpu=find_together if is_many else find_in_sequence,
     default=find_together,
   )
-  return found
 
 
 _find = transforms.merge_members(_find_on_platform, _shift_members)

@@ -85,8 +85,7 @@ def vary_alike(tree: _Tree) -> _Tree:
       return lax.pcast(leaf, missing, to='varying')
     return lax.pvary(leaf, missing)  # type: ignore[attr-defined, unused-ignore]
 
-  new: _Tree = jax.tree.map(vary, tree)
-  return new
+  return jax.tree.map(vary, tree)
 
 
 def _is_array(leaf: Any) -> bool:
@@ -97,21 +96,18 @@ def _manual_axes(array: Any) -> frozenset[Any]:
   """Returns the mesh axes over which an array varies inside `shard_map`."""
   array_type: Any = jax.typeof(array)
   manual = getattr(array_type, 'mat', None)  # Its name in newer JAX.
-  axes: frozenset[Any] = (
+  return (
     getattr(array_type, 'vma', frozenset())
     if manual is None
     else manual.varying
   )
-  return axes
 
 
 def stop_gradients(tree: _Tree) -> _Tree:
   """Stops gradients through traced leaves; others have no gradient."""
-
-  def stop(leaf: Any) -> Any:
-    return (
+  return jax.tree.map(
+    lambda leaf: (
       lax.stop_gradient(leaf) if isinstance(leaf, jax.core.Tracer) else leaf
-    )
-
-  new: _Tree = jax.tree.map(stop, tree)
-  return new
+    ),
+    tree,
+  )

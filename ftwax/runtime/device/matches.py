@@ -126,16 +126,8 @@ class Matches:
       steps = jax.device_get(steps)
       num_ended = num_ended + steps.ended.sum(axis=0)
       lengths = np.where(steps.ended[-1], 0, steps.lengths[-1])
-      for step, place in np.argwhere(steps.ended):
-        results.append(
-          evaluation.GameResult(
-            int(place),
-            seats[place],
-            steps.outcome[step, place],
-            steps.returns[step, place],
-            int(steps.lengths[step, place]),
-          )
-        )
+      for ended, outcome, returns, so_far in zip(*steps, strict=True):
+        results += evaluation.results_at(ended, seats, outcome, returns, so_far)
     return results + evaluation.endless_results(
       seats, max(self._arena.seating.teams) + 1, steps.returns[-1], lengths
     )

@@ -18,13 +18,7 @@ from ftwax.runtime.device import sizes as sizes_lib
 def check_sizes(
   mesh: jax.sharding.Mesh, sizes: sizes_lib.Sizes, num_games: int
 ) -> None:
-  """Raises a ValueError unless the devices can share the work evenly.
-
-  Args:
-    mesh: the devices.
-    sizes: sizes of an iteration.
-    num_games: G.
-  """
+  """Raises a ValueError unless the devices can share the work evenly."""
   counts = {'num_environments': num_games}
   if sizes.num_members > 1:
     counts['num_members'] = sizes.num_members

@@ -111,9 +111,12 @@ def choose(
 ) -> tuple[types.ArrayTree, types.ActorState, Choice]:
   """Returns actions, the new state of the actor, and what to store of them."""
   action, after = select_action(variables, timestep, actor)
+  ended = timestep.step_type == types.LAST
   choice = Choice(
     acting.previous_action_of(timestep, actor.action),
-    _zero_at_last(timestep, after.logits),
+    jax.tree.map(
+      lambda leaf: jnp.where(trees.align(ended, leaf), 0.0, leaf), after.logits
+    ),
     actor.seed,
     after.value,
   )
@@ -227,8 +230,7 @@ def newer(own: Anchor, before: Anchor) -> Anchor:
   is_absent = own.timestep.step_type == types.ABSENT
   is_host = isinstance(is_absent, np.ndarray)
   where: Any = trees.where_rows_on_host if is_host else trees.where_rows
-  chosen: Anchor = where(is_absent, before, own)
-  return chosen
+  return where(is_absent, before, own)
 
 
 def without_absences(
@@ -290,16 +292,6 @@ def _advance(
     episode_length=jnp.where(ended, 0, lengths),
   )
   return after, (moved, ended, returns, lengths)
-
-
-def _zero_at_last(
-  timestep: dm_env.TimeStep, logits: types.ArrayTree
-) -> types.ArrayTree:
-  """Zeroes logits [B, num_actions] at the last timesteps of episodes."""
-  ended = timestep.step_type == types.LAST
-  return jax.tree.map(
-    lambda leaf: jnp.where(trees.align(ended, leaf), 0.0, leaf), logits
-  )
 
 
 def _append(rows: types.ArrayTree, last: types.ArrayTree) -> types.ArrayTree:

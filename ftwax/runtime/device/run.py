@@ -212,8 +212,7 @@ class _Run:
       self._state, report = self._call_loop(self._state)
       self._num_iterations += self._compiled.iterations_per_call
       # Dispatch is asynchronous: errors of the call are raised here.
-      fetched: loop.Report = jax.device_get(report)
-      return fetched
+      return jax.device_get(report)
     except jax.errors.JaxRuntimeError as error:
       if 'callback' not in str(error):  # Out of memory, for example.
         raise

@@ -143,9 +143,6 @@ def make_train(
 def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
   """Makes the functions of a run on the device.
 
-  Args:
-    parts: an agent or a population, and a JAX environment or game.
-
   Raises:
     TypeError: if an environment is not written in JAX.
   """

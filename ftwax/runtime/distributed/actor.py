@@ -158,17 +158,8 @@ class Actor:
 class Evaluator:
   """Evaluates all members."""
 
-  def __init__(
-    self,
-    parts: prepare.Prepared,
-    num_episodes: int,
-  ):
-    """Makes no games before the first evaluation.
-
-    Args:
-      parts: the parts of the experiment.
-      num_episodes: minimum number of episodes of each member.
-    """
+  def __init__(self, parts: prepare.Prepared, num_episodes: int):
+    """Makes no games before the first evaluation; see `evaluations`."""
     self._parts = parts
     self._num_episodes = num_episodes
     self._evaluator: evaluations.Evaluator | None = None
@@ -230,8 +221,7 @@ def _finish(steps: Any) -> rollout.Episodes:
     try:
       next(steps)
     except StopIteration as end:
-      episodes: rollout.Episodes = end.value
-      return episodes
+      return end.value
 
 
 class _Fault(RuntimeError):
@@ -263,8 +253,7 @@ class _Watched:
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
-    outcomes: types.NumpyArray = self._call(self._games.outcomes, places)
-    return outcomes
+    return self._call(self._games.outcomes, places)
 
   def _call(self, method: Callable[..., Any], *args: Any) -> Any:
     self.entered_at = time.monotonic()

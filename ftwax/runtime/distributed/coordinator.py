@@ -9,6 +9,7 @@ learner all members continue from the newest checkpoint.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -93,14 +94,12 @@ class Coordinator:
       resume: whether to continue from the newest checkpoint.
     """
     self._engine = engine
-    self._settings = settings
     self._period = period
     self._parts = parts
     self._experiment = parts.experiment
     self._records = records
-    self._seating = seating = parts.seating
     self._shares = np.split(
-      np.arange(seating.num_members), settings.num_learners
+      np.arange(parts.seating.num_members), settings.num_learners
     )
     self._learners = [f'learner/{k}' for k in range(settings.num_learners)]
     self._orders = orders.Orders(parts, settings, self._learners)
@@ -121,7 +120,6 @@ class Coordinator:
     self._ends = False  # Whether an observer ends the run.
     self._eval_due = 0
     self._eval_counts = records.counts
-    self._loggers: dict[str, loggers.Logger] = {}
     _, key = jax.random.split(parts.key)
     self._begin(key, resume)
 
@@ -314,11 +312,11 @@ class Coordinator:
       self._learner_steps = learned.num_steps
       self._records.advance(0, [], learned.num_steps)
     index = self._learners.index(call.name)
-    for label, steps_key, row in learned.rows:
+    for row in learned.rows:
       if len(self._learners) > 1:
         row = {**row, 'learner': index}
       # Each learner drops rows that follow each other too quickly.
-      self._logger(label, steps_key).write(row)
+      self._learner_logger.write(row)
     if learned.has_variables:
       self._note_variables(call, call.rest[0])
 
@@ -435,12 +433,9 @@ class Coordinator:
 
   # Logs.
 
-  def _logger(
-    self, label: str, steps_key: str | None = 'actor_steps'
-  ) -> loggers.Logger:
-    if label not in self._loggers:
-      self._loggers[label] = self._records.open_logger(label, steps_key)
-    return self._loggers[label]
+  @functools.cached_property
+  def _learner_logger(self) -> loggers.Logger:
+    return self._records.open_logger('learner', 'learner_steps')
 
   def _write_status(self) -> None:
     """Writes what the live page shows of each node."""

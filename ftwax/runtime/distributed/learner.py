@@ -42,13 +42,13 @@ class Learner:
     num_members = parts.experiment.population.num_members // num_learners
     self._batch_size = parts.experiment.agent.batch_size
     self._is_restored = False
-    self._rows: list[tuple[str, str | None, Mapping[str, Any]]] = []
+    self._rows: list[Mapping[str, Any]] = []
     self._learner: learning.Learner = make_learner(
       parts,
       num_members,
       _make_mesh(num_devices, num_members, self._batch_size),
     )
-    self._logger = self._make_logger('learner', 'learner_steps')
+    self._logger = loggers.TimeFilter(_Rows(self._rows), _LOG_PERIOD_S)
     self._max_skipped = parts.experiment.agent.max_skipped_updates
     # That of a local run, if there is one learner.
     key, *_ = jax.random.split(parts.key, 3)
@@ -90,10 +90,7 @@ class Learner:
 
   def variables(self) -> types.ActorVariables:
     """Returns the variables of its members, leaves [n, ...]."""
-    variables: types.ActorVariables = jax.tree.map(
-      np.asarray, types.actor_variables(self._members)
-    )
-    return variables
+    return jax.tree.map(np.asarray, types.actor_variables(self._members))
 
   def state(self) -> types.TrainingState:
     """Returns its members, leaves [n, ...]."""
@@ -102,8 +99,7 @@ class Learner:
 
   def initial_state(self) -> types.TrainingState:
     """Returns its members, also before `restore`."""
-    state: types.TrainingState = jax.tree.map(np.asarray, self._members)
-    return state
+    return jax.tree.map(np.asarray, self._members)
 
   def restore(self, state: types.TrainingState) -> types.ActorVariables:
     """Continues with other members [n, ...]; returns their variables."""
@@ -165,25 +161,16 @@ class Learner:
     if not self._is_restored:
       raise engine.NodeLostError('A learner has started again.')
 
-  def _make_logger(
-    self, label: str, steps_key: str | None = None, instance: int | None = None
-  ) -> loggers.Logger:
-    del instance
-    return loggers.TimeFilter(
-      _Rows(label, steps_key, self._rows), _LOG_PERIOD_S
-    )
-
 
 class _Rows:
   """Logger that keeps rows until they are reported."""
 
-  def __init__(self, label: str, steps_key: str | None, rows: list[Any]):
-    self._label = label, steps_key
+  def __init__(self, rows: list[Any]):
     self._rows = rows
 
   def write(self, values: log_values.LoggingData) -> None:
     """Keeps a row of plain numbers."""
-    self._rows.append((*self._label, log_values.to_plain(values)))
+    self._rows.append(log_values.to_plain(values))
 
   def close(self) -> None:
     """Does nothing."""

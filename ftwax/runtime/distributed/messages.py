@@ -51,10 +51,10 @@ class Learned(NamedTuple):
     num_steps: number of updates of the whole run.
     num_queued: number of trajectories of a member that wait for an update.
     has_variables: whether new variables come with it.
-    rows: rows for logs, each a label, the name of its steps, and values.
+    rows: rows for the log.
   """
 
   num_steps: int
   num_queued: int
   has_variables: bool
-  rows: Sequence[tuple[str, str | None, Mapping[str, Any]]]
+  rows: Sequence[Mapping[str, Any]]

@@ -68,10 +68,9 @@ def run_experiment(
   if sys.version_info[:2] == LAUNCHPAD_PYTHON:
     # Not imported by name: that room is above this one, and for Python 3.10.
     program = importlib.import_module('ftwax.acme.program')
-    result: runs.RunResult = program.run_experiment(
+    return program.run_experiment(
       experiment, parts, directory, eval_every, num_eval_episodes, settings
     )
-    return result
   start_engine = functools.partial(_start_ray, settings, directory)
   return run_with(
     start_engine,

@@ -12,7 +12,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import compilation, types
+from ftwax import compilation, trees, types
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import sharding
 from ftwax.runtime.device import compiled_arena
@@ -56,13 +56,7 @@ class Actors:
     arena: arena_lib.Arena,
     observers: Sequence[experiment_lib.Observer] = (),
   ):
-    """Takes the games; call `begin` or `restore` next.
-
-    Args:
-      policy: functions of the actor of one member.
-      arena: the games.
-      observers: watch each step.
-    """
+    """Takes the games; call `begin` or `restore` next."""
     seating = arena.router.seating
     self.arena = arena
     self.num_steps = 0
@@ -367,24 +361,17 @@ def take(
 ) -> types.Trajectory:
   """Returns some rows of each member, or members if `offset` is -1."""
   # Without copying.
-  taken: types.Trajectory = map_rows(
+  return map_rows(
     lambda axis, leaf: leaf[(slice(None),) * (axis + offset) + (rows,)],
     trajectories,
   )
-  return taken
 
 
 def map_rows(
   function: Callable[..., Any], *trajectories: types.Trajectory
 ) -> Any:
   """Maps `function(axis_of_rows, *leaves)`; members are the axis before."""
-  return jax.tree.map(
-    lambda axis, *fields: jax.tree.map(
-      lambda *leaves: function(axis, *leaves), *fields
-    ),
-    _ROW_AXES,
-    *trajectories,
-  )
+  return trees.map_axes(function, _ROW_AXES, *trajectories)
 
 
 def put(tree: Any) -> Any:

@@ -106,8 +106,7 @@ class Arena(specified.Specified, dm_env.Environment):
   def ended(self) -> types.NumpyArray:
     """Whether each game ended with the last step, bool [G]."""
     step_type = self.timestep.step_type.reshape(self.seats.shape)
-    ended: types.NumpyArray = absences.is_over(step_type)
-    return ended
+    return absences.is_over(step_type)
 
   def outcomes(self) -> types.NumpyArray:
     """Returns outcomes, float32 [G, num_teams]; zero where no game ended.
@@ -150,8 +149,7 @@ class Arena(specified.Specified, dm_env.Environment):
     self.timestep = timestep
     if self._routes is None:
       return timestep
-    rows: dm_env.TimeStep = self.router.to_members(self._routes, timestep)
-    return rows
+    return self.router.to_members(self._routes, timestep)
 
   def _to_seats(self, action: types.ArrayTree) -> types.ArrayTree:
     if self._routes is None:

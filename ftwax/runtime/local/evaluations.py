@@ -105,17 +105,9 @@ def play(
     returns[(step_type == types.FIRST).all(axis=1)] = 0.0
     lengths += absences.has_moved(step_type)
     if ended.any():
-      outcomes = arena.outcomes()
-      results += [
-        evaluation.GameResult(
-          place,
-          seats[place],
-          outcomes[place],
-          returns[place].copy(),
-          int(lengths[place]),
-        )
-        for place in np.flatnonzero(ended).tolist()
-      ]
+      results += evaluation.results_at(
+        ended, seats, arena.outcomes(), returns, lengths
+      )
       returns[ended], lengths[ended] = 0.0, 0
       num_ended += ended
     if (ended.any() or num_steps % _CHECK_PERIOD == 0) and (

@@ -291,16 +291,11 @@ class _Run:
     self._totals = position.totals
 
   def _make_learner(self, mesh: jax.sharding.Mesh) -> learning.Learner:
-    parts, num_members = (
-      self._parts,
-      self._experiment.population.num_members,
-    )
+    parts = self._parts
+    num_members = parts.experiment.population.num_members
     if parts.experiment.replay != replay_options.REVERB:
       return learning.Learner(parts, num_members, mesh)
-    learner: learning.Learner = _import('local').LocalLearner(
-      parts, num_members, mesh, self._stack
-    )
-    return learner
+    return _import('local').LocalLearner(parts, num_members, mesh, self._stack)
 
   def _make_arena(self, *restarts: int) -> arena_lib.Arena:
     parts, steps = self._parts, self._records.counts.actor_steps
