@@ -51,8 +51,8 @@ def _num_arguments(function):
 
 # The size of the library. It only falls: a commit that shrinks the library
 # lowers these numbers, and one that adds deletes first.
-MAX_LINES = 54_712
-MAX_STATEMENTS = 21_098
+MAX_LINES = 54_331
+MAX_STATEMENTS = 21_035
 
 
 def test_the_library_only_shrinks():
@@ -61,7 +61,7 @@ def test_the_library_only_shrinks():
 
 
 # Likewise of benchmarks and research together.
-MAX_LABORATORY_LINES = 7_920
+MAX_LABORATORY_LINES = 7_788
 
 
 def test_the_laboratory_only_shrinks():
