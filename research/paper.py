@@ -94,8 +94,8 @@ def _part(command: str) -> Part:
 
 PARTS = {
   'phases': _part(
-    f'{_EXPERIMENT} --seed=20 --eval_every=1000000 --save_every_seconds=100'
-    ' --set checkpointing.max_to_keep=9'
+    f'{_EXPERIMENT} --seed=20 --eval_every=1000000 --save_every_seconds=20'
+    ' --set checkpointing.max_to_keep=100'
   ),
   'late': _part(
     f'{_EXPERIMENT} --seed=501 --eval_every=0 --max_delay=5'
