@@ -367,8 +367,9 @@ def print_scores(cells: dict[str, list[Any]]) -> None:
   def gain(arm: str, time: int) -> str:
     if arm == 'copies':
       return ''
-    pair = scores['copies'][time], scores[arm][time]
-    return evolution.with_interval((pair[0] - pair[1]).mean(axis=1))
+    # An arm may have only the first of the seeds.
+    copies = scores['copies'][time][: len(scores[arm][time])]
+    return evolution.with_interval((copies - scores[arm][time]).mean(axis=1))
 
   def at(arm: str, time: int) -> tuple[str, str]:
     if time >= len(scores[arm]):  # It ended early.
