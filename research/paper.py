@@ -962,22 +962,21 @@ _PAGE = f"""# The paper, claim by claim
 Jaderberg et al. (2019,
 [arXiv:1807.01281](https://arxiv.org/abs/1807.01281)) trained agents for 450,000
 games in three dimensions. This page tests their claims in this library's game
-on a grid. Of a small agent {{}} hold, {{}} do not, {{}} are undecided and {{}}
-were not tried.
+on a grid. For a small agent {{}} hold and {{}} do not; {{}} are undecided, {{}}
+not tried.
 
 {{mark}}
 
 {{table}}
 
-Members of `{{options.run}}` play, seed {{options.seed}}, and other runs where
-a row needs them. `uv run research/paper.py --budget=gpu` trains those, computes
-the rows and writes this page. A score is 1 for a win and 0.5 for a draw. Of
-several scores the lowest is shown. A claim holds if the 95% interval, over
-{{options.games}} games or over the seeds, excludes the opposite.
+A score is 1 for a win and 0.5 for a draw; of several the lowest is shown. A
+claim holds if the 95% interval, over {{options.games}} games or over seeds,
+excludes the opposite. Members of `{{options.run}}` play, seed {{options.seed}},
+and other runs where a row needs them. `uv run research/paper.py --budget=gpu`
+trains those, computes the rows and writes this page.
 
-In the picture the own base is on the left, and training goes from left to
-right. Below are the first {_FILM_STEPS} steps of a game of two copies of a
-member, in blue, against two attackers:
+In the picture the own base is on the left. Below are the first {_FILM_STEPS}
+steps of a game of two copies of a member, in blue, against two attackers:
 
 | untrained | in mid-training | trained |
 | --- | --- | --- |

@@ -76,7 +76,7 @@ def test_cells_are_kept(paper, monkeypatch, options):
   assert len(calls) == 1
   page = pathlib.Path(options.page).read_text('utf-8')
   assert '| Agents win | **holds**: 0.60 |  |' in page
-  assert 'agent 1 hold, 0 do not' in page.replace('\n', ' ')
+  assert 'agent 1 hold and 0 do not' in page.replace('\n', ' ')
 
 
 def test_parts_are_trained_once_and_go_on(paper, monkeypatch, options):
