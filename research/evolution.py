@@ -54,7 +54,6 @@ class Options:
   arms: tuple[str, ...] = flags.flag((), 'Names; all by default.')
   first_seed: int = flags.flag(300, 'The first seed.')
   num_seeds: int = flags.flag(5, 'Runs of each arm.')
-  max_num_cells: int = flags.flag(1000, 'Runs at most, before the table.')
   directory: str = flags.flag('runs/evolution', 'Where cells are kept.')
 
 
@@ -297,12 +296,10 @@ def print_tables(options: Options) -> None:
 def main(options: Options) -> None:
   """Runs the cells that are missing, then prints the tables."""
   os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-  left = options.max_num_cells
   for seed in range(options.first_seed, options.first_seed + options.num_seeds):
     for task in options.tasks or TASKS:
       for arm in options.arms or ARMS:
-        if (task, arm, seed) not in _read(options) and left > 0:
-          left -= 1
+        if (task, arm, seed) not in _read(options):
           cell = run(options, task, arm, seed)
           path = pathlib.Path(options.directory) / 'cells.jsonl'
           with path.open('a', encoding='utf-8') as file:

@@ -70,6 +70,8 @@ ARMS = {
   'found': Arm(),
 }
 
+_LABELS = {'apart': 'never copies', 'narrow': 'signs set by hand'}
+
 _FIGURES = pathlib.Path(__file__).parents[1] / 'docs' / 'figures'
 
 # Steps at which members are kept, as parts of the run.
@@ -420,7 +422,8 @@ def draw_scores(cells: dict[str, list[Any]], path: pathlib.Path) -> None:
   for arm, own in cells.items():
     scores = np.array([np.mean(cell['scores'], axis=1) for cell in own])
     steps = [cell['steps'] / 1e6 for cell in own]
-    axes.plot(steps, scores.mean(axis=1), marker='o', markersize=3, label=arm)
+    label = _LABELS.get(arm, arm)
+    axes.plot(steps, scores.mean(axis=1), marker='o', markersize=3, label=label)
     axes.fill_between(steps, scores.min(axis=1), scores.max(axis=1), alpha=0.15)
   axes.set(xlabel='steps in millions', ylabel='score of the best member')
   axes.legend()
