@@ -59,10 +59,7 @@ class Options(launch.Options):
   eval_every: int = 2_000_000
   runtime: str = 'device'
   num_devices: int = 2
-  long: bool = flags.flag(
-    False,
-    'Train eight members for 160M steps, with wide priors of internal rewards.',
-  )
+  long: bool = flags.flag(False, 'Eight members, 160M steps, wide priors.')
   gpu: bool = flags.flag(False, 'Thousands of games at a time, for a GPU.')
   num_members: int = flags.flag(4, 'Members of the population.')
   agent: str = flags.flag(
@@ -72,18 +69,16 @@ class Options(launch.Options):
   )
   game: str = flags.flag(
     'standard',
-    'The rules and sizes of maps; cue and small_cue need memory.',
+    'Rules and maps; cue and small_cue need memory.',
     GAMES,
   )
   core: str | None = flags.flag(
     None,
-    "The recurrent core: lstm for the small agent, rpth_dnc for the paper's."
-    ' rpth is no better here, and takes longer (docs/results.md).',
+    "By default lstm for the small agent, rpth_dnc for the paper's; rpth is"
+    ' no better here, and takes longer.',
     tuple(cores.NAMED),
   )
-  max_delay: int = flags.flag(
-    0, 'Most steps by which actions come late; training games draw how many.'
-  )
+  max_delay: int = flags.flag(0, 'Most steps that actions come late.')
   burn_in_games: int = flags.flag(
     1500, 'Games a member plays between chances to copy another member.'
   )
