@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import dm_env
 import jax
 import jax.numpy as jnp
 
@@ -36,18 +35,19 @@ def with_own_rewards(
   internal_rewards: types.InternalRewards, batch: types.LearnerBatch
 ) -> types.LearnerBatch:
   """Replaces the environment's rewards by the agent's own, scalars."""
-  batch = _map_timesteps(
-    functools.partial(acting.with_own_reward, internal_rewards), batch
-  )
-  if batch.reward_prediction is None:
-    return batch
-  events = batch.reward_prediction.reward
-  # A scalar reward is one event, [B, 1].
-  events = events[:, None] if events.ndim == 1 else events
-  own = internal_rewards_lib.weigh(internal_rewards, events)
-  return batch._replace(
-    reward_prediction=batch.reward_prediction._replace(reward=own)
-  )
+
+  def weigh(
+    prediction: types.RewardPredictionBatch,
+  ) -> types.RewardPredictionBatch:
+    events = prediction.reward
+    # A scalar reward is one event, [B, 1].
+    events = events[:, None] if events.ndim == 1 else events
+    return prediction._replace(
+      reward=internal_rewards_lib.weigh(internal_rewards, events)
+    )
+
+  own = functools.partial(acting.with_own_reward, internal_rewards)
+  return _change_parts(own, weigh, batch)
 
 
 def with_normalized_observations(
@@ -59,32 +59,29 @@ def with_normalized_observations(
     statistics: see `normalization.normalize`.
     batch: leaves [T + 1 or T, B, ...].
   """
-  batch = _map_timesteps(
-    functools.partial(normalization.with_normalized_observation, statistics),
-    batch,
+  # Both a timestep and a prediction have an observation.
+  normalize = functools.partial(
+    normalization.with_normalized_observation, statistics
   )
-  prediction = batch.reward_prediction
-  if prediction is None:
-    return batch
-  frames = normalization.normalize(statistics, prediction.observation)
-  return batch._replace(
-    reward_prediction=prediction._replace(observation=frames)
-  )
+  return _change_parts(normalize, normalize, batch)
 
 
-def _map_timesteps(
-  function: Callable[[dm_env.TimeStep], dm_env.TimeStep],
+def _change_parts(
+  change_timestep: Callable[[Any], Any],
+  change_prediction: Callable[[Any], Any],
   batch: types.LearnerBatch,
 ) -> types.LearnerBatch:
-  """Applies a function to the timesteps of all trajectories."""
+  """Changes the timesteps of all trajectories, and sequences of frames."""
 
   def change(trajectory: types.Trajectory) -> types.Trajectory:
-    return trajectory._replace(timestep=function(trajectory.timestep))
+    return trajectory._replace(timestep=change_timestep(trajectory.timestep))
 
-  replay = batch.replay
+  replay, prediction = batch.replay, batch.reward_prediction
   if replay is not None:
     replay = replay._replace(trajectory=change(replay.trajectory))
-  return batch._replace(trajectory=change(batch.trajectory), replay=replay)
+  if prediction is not None:
+    prediction = change_prediction(prediction)
+  return types.LearnerBatch(change(batch.trajectory), replay, prediction)
 
 
 def take_columns(

@@ -147,6 +147,9 @@ def _update(
   hyperparameters = optimization.decay(
     static.config.decay, state.hyperparameters, state.steps
   )
+  is_single = static.config.steps_per_update == 1
+  if not is_single:
+    key = jax.random.fold_in(state.key, state.steps)
   seen = batches.with_normalized_observations(
     state.observation_statistics,
     batches.with_own_rewards(state.internal_rewards, batch),
@@ -155,6 +158,10 @@ def _update(
     state.return_statistics, seen.trajectory, hyperparameters
   )
   return_scale = normalization.return_scale(return_statistics)
+  take_steps = _gradient_step
+  if not is_single:
+    _, order_key, _ = jax.random.split(key, 3)
+    take_steps = functools.partial(_several_steps, order_key)
   targets = joint_loss.make_targets(
     static.objective,
     state.params,
@@ -162,10 +169,6 @@ def _update(
     seen.trajectory,
     return_scale,
   )
-  take_steps = _gradient_step
-  if static.config.steps_per_update > 1:
-    key = jax.random.fold_in(state.key, state.steps)
-    take_steps = functools.partial(_several_steps, key)
   learned, metrics, finite = take_steps(
     static,
     hyperparameters,
@@ -194,7 +197,7 @@ def _update(
 
 
 def _several_steps(
-  key: types.Key,
+  order_key: types.Key,
   static: _Static,
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
@@ -202,7 +205,6 @@ def _several_steps(
 ) -> tuple[_Learned, dict[str, types.Array], types.Array]:
   """Takes epochs of minibatch steps, reshuffled in each epoch."""
   config = static.config
-  _, order_key, _ = jax.random.split(key, 3)
 
   def step(
     learned: _Learned, columns: types.Array

@@ -330,5 +330,5 @@ def through(
   l_x, l_wx = jnp.split(products, 2, axis=-2)
   row, column = (p, w) if is_transposed else (w, p)
   # The last term takes the diagonal of w p^T out again.
-  dot = jnp.sum(column * x, axis=-1, keepdims=True)
-  return (1.0 - w) * l_x - l_wx + row * dot - w * p * x
+  rest = (1.0 - w) * l_x - l_wx
+  return rest + row * jnp.sum(column * x, -1, keepdims=True) - w * p * x

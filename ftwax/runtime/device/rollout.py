@@ -111,9 +111,10 @@ def choose(
 ) -> tuple[types.ArrayTree, types.ActorState, Choice]:
   """Returns actions, the new state of the actor, and what to store of them."""
   action, after = select_action(variables, timestep, actor)
+  previous_action = acting.previous_action_of(timestep, actor.action)
   ended = timestep.step_type == types.LAST
   choice = Choice(
-    acting.previous_action_of(timestep, actor.action),
+    previous_action,
     jax.tree.map(
       lambda leaf: jnp.where(trees.align(ended, leaf), 0.0, leaf), after.logits
     ),
