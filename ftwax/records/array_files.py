@@ -205,7 +205,10 @@ def read(
       )
     for path, leaf in saved.items():
       if path.removeprefix(start) in expected and path.startswith(start):
-        arrays[path.removeprefix(start)] = _read_leaf(stream, leaf)
+        data = bytearray(stream.read(leaf.num_bytes))
+        if len(data) < leaf.num_bytes:
+          raise EOFError('it ends early')
+        arrays[path.removeprefix(start)] = data
       else:
         stream.seek(leaf.num_bytes, os.SEEK_CUR)
   likes, structure = jax.tree.flatten(template)
@@ -344,13 +347,6 @@ def _read_header(stream: IO[bytes]) -> tuple[dict[str, Leaf], int, int]:
       raise ValueError(f'{name} has another place')
     leaves[name] = leaf
   return leaves, 8 + size, 8 + size + end
-
-
-def _read_leaf(stream: IO[bytes], leaf: Leaf) -> bytearray:
-  data = bytearray(stream.read(leaf.num_bytes))
-  if len(data) < leaf.num_bytes:
-    raise EOFError('it ends early')
-  return data
 
 
 def _digest_of(file: IO[bytes]) -> str:

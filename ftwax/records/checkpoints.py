@@ -249,10 +249,11 @@ class Checkpointer:
       array_files.write(temporary, _STATE, state, metadata)
       # A new attempt has a name of its own, and earlier ones are deleted only
       # once it is there.
-      earlier = [path for s, _, path in _entries(self._directory) if s == step]
-      temporary.rename(self._new_path(step))
+      earlier = [e for e in _entries(self._directory) if e[0] == step]
+      suffix = f'-{earlier[-1][1] + 1}' if earlier else ''
+      temporary.rename(self._directory / f'{step:010d}{suffix}')
       files.sync(self._directory)
-      self._discard([*earlier, *self._damaged])
+      self._discard([*(path for _, _, path in earlier), *self._damaged])
       self._damaged.clear()
       old = _saved(self._directory)[: -self._max_to_keep]
       self._discard([path for _, _, path in old])
@@ -260,13 +261,6 @@ class Checkpointer:
       # Also raised by `wait`, which may be called much later.
       logging.exception('Saving the checkpoint of step %d failed.', step)
       raise
-
-  def _new_path(self, step: int) -> pathlib.Path:
-    attempts = [
-      attempt for s, attempt, _ in _entries(self._directory) if s == step
-    ]
-    suffix = f'-{max(attempts) + 1}' if attempts else ''
-    return self._directory / f'{step:010d}{suffix}'
 
   def _discard(self, paths: Iterable[pathlib.Path]) -> None:
     """Deletes checkpoints such that none is ever visible half deleted."""

@@ -73,13 +73,18 @@ def to_json(config: Any, path: str = 'config') -> Any:
     TypeError: if an entry is of another kind; names the first one.
   """
   if hasattr(config, '__array__') and not isinstance(config, type):
-    return _array_to_json(np.asarray(config), path)
+    array = np.asarray(config)
+    values = to_json(array.tolist(), path)
+    kind = f'array[{array.dtype}]'
+    return {TYPE: kind, 'values': values} if array.ndim else values
   if isinstance(config, enum.Enum):
     return f'{registry.path_of(type(config))}.{config.name}'
   if config is None or isinstance(config, bool | int | str):
     return config
   if isinstance(config, float):
-    return _float_to_json(config)
+    if math.isfinite(config):
+      return config
+    return 'NaN' if math.isnan(config) else f'{"-" * (config < 0)}Infinity'
   if isinstance(config, os.PathLike | np.dtype):
     return str(config)
   if isinstance(config, hyperparameters.Constant):
@@ -121,19 +126,6 @@ def _mapping_to_json(mapping: Mapping[Any, Any], path: str) -> dict[str, Any]:
   return {
     str(key): to_json(value, f'{path}.{key}') for key, value in mapping.items()
   }
-
-
-def _array_to_json(array: types.NumpyArray, path: str) -> Any:
-  values = to_json(array.tolist(), path)
-  if array.ndim == 0:
-    return values
-  return {TYPE: f'array[{array.dtype}]', 'values': values}
-
-
-def _float_to_json(value: float) -> float | str:
-  if math.isfinite(value):
-    return value
-  return 'NaN' if math.isnan(value) else f'{"-" * (value < 0)}Infinity'
 
 
 def fields_of(config: Any) -> Mapping[str, Any] | None:

@@ -135,20 +135,15 @@ def drop_replaced(
 
 
 class TerminalLogger:
-  """Prints a line for each write; to print less often, use a `TimeFilter`.
+  """Prints a line for each write; to print less often, use a `TimeFilter`."""
 
-  Args:
-    label: prefix of every line.
-    print_fn: prints a line.
-  """
-
-  def __init__(self, label: str, print_fn: Callable[[str], None] = print):
+  def __init__(self, label: str):
+    """Stores the prefix of every line."""
     self._label = label
-    self._print_fn = print_fn
 
   def write(self, values: log_values.LoggingData) -> None:
     """Prints one line."""
-    self._print_fn(f'[{self._label}] {log_values.format_values(values)}')
+    print(f'[{self._label}] {log_values.format_values(values)}')
 
   def close(self) -> None:
     """Does nothing."""

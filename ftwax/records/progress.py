@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ftwax.records import log_values
 
@@ -28,19 +28,6 @@ _MEDIUM_WIDTH, _WIDE_WIDTH = 60, 120
 
 # Seconds over which a speed is measured at least.
 _MIN_RATE_S = 0.1
-
-
-class _Display(Protocol):
-  """Shows progress."""
-
-  def restart(self, steps: int) -> None:
-    """Measures the speed from now on, as what came before was compiling."""
-
-  def update(self, steps: int, fields: log_values.LoggingData) -> None:
-    """Shows that `steps` steps are done."""
-
-  def close(self) -> None:
-    """Shows the last state and ends the display."""
 
 
 class Progress:
@@ -93,7 +80,7 @@ class Progress:
     self._clock = clock
     self._num_compiled = num_compiled
     self._compiled_before = -1
-    self._display: _Display | None = None
+    self._display: _Lines | _Bar | None = None
 
   def __enter__(self) -> 'Progress':
     self._display = self._make_display()
@@ -124,25 +111,21 @@ class Progress:
     known = {name: one for name, one in fields.items() if one == one}  # noqa: PLR0124
     num_compiled = self._num_compiled() if self._num_compiled else 0
     if num_compiled != self._compiled_before:
+      # Measures the speed from now on, as what came before was compiling.
       self._compiled_before = num_compiled
       self._display.restart(int(steps))
     self._display.update(int(steps), known)
 
-  def _make_display(self) -> _Display:
+  def _make_display(self) -> '_Lines | _Bar':
     stream = self._stream or sys.stdout
     on_terminal = stream.isatty() and os.environ.get('TERM') != 'dumb'
     if self._console is not None:
       stream = self._console.file
       dumb = self._console.is_dumb_terminal
       on_terminal = self._console.is_terminal and not dumb
+    steps = self._initial_steps, self._total_steps
     if not on_terminal:
-      return _Lines(
-        stream,
-        self._label,
-        (self._initial_steps, self._total_steps),
-        self._min_seconds,
-        self._clock,
-      )
+      return _Lines(stream, self._label, steps, self._min_seconds, self._clock)
     console = self._console
     if console is None:
       import rich.console  # Slow, and not needed by plain lines.
@@ -150,7 +133,7 @@ class Progress:
       # Without a file, Rich looks up standard output at each write, which
       # respects redirections.
       console = rich.console.Console(file=self._stream)
-    return _Bar(console, self._label, (self._initial_steps, self._total_steps))
+    return _Bar(console, self._label, steps)
 
 
 class _Lines:
@@ -239,9 +222,7 @@ class _Bar:
       ]
       columns.append(column('{task.fields[live]}'))
     self._progress = progress.Progress(
-      *columns,
-      console=console,
-      refresh_per_second=4,
+      *columns, console=console, refresh_per_second=4
     )
     self._label, self._total_steps = label, total_steps
     self._task = self._progress.add_task(
@@ -250,7 +231,6 @@ class _Bar:
     self._progress.start()
 
   def restart(self, steps: int) -> None:
-    # Forgets the speed.
     self._progress.reset(
       self._task,
       total=self._total_steps,

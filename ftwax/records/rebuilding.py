@@ -57,9 +57,10 @@ def rebuild(
   choices = _choices(kind)
   if plain in (None, config_files.NONE) and python_types.NoneType in choices:
     return None
-  if hyperparameters.Prior in choices or _is_prior(current):
+  is_prior = type(current) in config_files.PRIORS.values()
+  if hyperparameters.Prior in choices or is_prior:
     if not isinstance(plain, list):
-      return _to_prior(plain, choices, current, key)
+      return _to_prior(plain, choices, key)
   if isinstance(plain, Mapping):
     return _rebuild_mapping(plain, choices, key, current)
   is_name = isinstance(plain, str) and str in choices
@@ -219,9 +220,7 @@ def _fit(plain: Any, kind: Any, key: str) -> Any:
   raise LookupError(key)
 
 
-def _to_prior(
-  plain: Any, choices: Sequence[Any], current: Any, key: str
-) -> Any:
+def _to_prior(plain: Any, choices: Sequence[Any], key: str) -> Any:
   """Converts a number or the `repr` of a prior."""
   if isinstance(plain, str) and plain in config_files.NOT_FINITE:
     plain = float(plain)
@@ -364,10 +363,6 @@ def _takes(kind: Any, part: Any) -> bool:
     return all(hasattr(made, name) for name in names)
   origin = typing.get_origin(wanted) or wanted
   return isinstance(made, type) and issubclass(made, origin)
-
-
-def _is_prior(value: Any) -> bool:
-  return type(value) in config_files.PRIORS.values()
 
 
 def _is_record(value: Any) -> bool:

@@ -159,7 +159,13 @@ def open_existing(
   check_layout(typed)
   current = json.loads(_dump(config_files.to_json(config)))
   _check_same(typed, recorded, current, may_differ)
-  _log_new_versions(versions)
+  for key, then, now in config_files.differences(versions, _versions()):
+    logging.warning(
+      '%s is %s, but was %s when this run began; results may differ.',
+      key,
+      now,
+      then,
+    )
   _remove_leftovers(directory)
   command_path = directory / COMMAND_FILE
   with _reported(path):
@@ -201,21 +207,16 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
   return config_files.read_json(file)
 
 
-def read_event_names(path: str | os.PathLike[str]) -> list[str] | None:
-  """Reads the names of the events of a run's game; None if there are none.
+def read_game(path: str | os.PathLike[str], name: str) -> list[Any] | None:
+  """Reads a list in the specs of a run's game; None if there are no specs.
+
+  Args:
+    path: path of the run directory.
+    name: 'event_names', or 'teams' for the team of each seat.
 
   Raises:
     ValueError: if the specs of the game are damaged.
   """
-  return _read_game(path, 'event_names')
-
-
-def read_teams(path: str | os.PathLike[str]) -> list[int] | None:
-  """Reads the team of each seat, likewise."""
-  return _read_game(path, 'teams')
-
-
-def _read_game(path: str | os.PathLike[str], name: str) -> list[Any] | None:
   game = pathlib.Path(path) / GAME_FILE
   if not game.exists():
     return None
@@ -409,16 +410,6 @@ def _commit() -> str:
     ).strip()
   except (OSError, subprocess.SubprocessError):
     return ''
-
-
-def _log_new_versions(recorded: Any) -> None:
-  for key, then, now in config_files.differences(recorded, _versions()):
-    logging.warning(
-      '%s is %s, but was %s when this run began; results may differ.',
-      key,
-      now,
-      then,
-    )
 
 
 def _command_line() -> str:

@@ -80,30 +80,24 @@ class TensorBoardLogger:
   def _contents(self, key: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
     """Returns the tags of a value and the fields of each tag's summary."""
     if log_values.is_image(value):
+      from PIL import Image  # Slow to import, and seldom needed.
+
       height, width, _ = value.shape
+      png = io.BytesIO()
+      Image.fromarray(value).save(png, 'png')
       image = self._make_summary.Image(
         height=height,
         width=width,
         colorspace=3,
-        encoded_image_string=_encode_png(value),
+        encoded_image_string=png.getvalue(),
       )
       return [(key, {'image': image})]
-    return [(tag, {'simple_value': x}) for tag, x in _scalars(key, value)]
-
-
-def _encode_png(image: Any) -> bytes:
-  from PIL import Image  # Slow to import, and seldom needed.
-
-  buffer = io.BytesIO()
-  Image.fromarray(image).save(buffer, 'png')
-  return buffer.getvalue()
-
-
-def _scalars(key: str, value: Any) -> list[tuple[str, float]]:
-  if isinstance(value, list):
-    return [
-      (f'{key}/{index}', entry)
-      for index, entry in enumerate(value)
-      if not isinstance(entry, list)
-    ]
-  return [] if value is None or isinstance(value, str) else [(key, value)]
+    if isinstance(value, list):
+      return [
+        (f'{key}/{index}', {'simple_value': entry})
+        for index, entry in enumerate(value)
+        if not isinstance(entry, list)
+      ]
+    if value is None or isinstance(value, str):
+      return []
+    return [(key, {'simple_value': value})]

@@ -42,7 +42,10 @@ class Results(NamedTuple):
 
 def write(directory: str | os.PathLike[str], results: Results) -> None:
   """Writes the results into a directory."""
-  plain = {name: _to_json(value) for name, value in results._asdict().items()}
+  plain = {
+    name: log_values.null_non_finite(np.asarray(value).tolist())
+    for name, value in results._asdict().items()
+  }
   files.write_atomically(
     pathlib.Path(directory) / TOURNAMENT_FILE, json.dumps(plain) + '\n'
   )
@@ -68,12 +71,6 @@ def member_scores(results: Results) -> dict[str, float]:
     for index, name in enumerate(results.players)
     if index >= results.num_members
   }
-
-
-def _to_json(value: Any) -> Any:
-  if not isinstance(value, np.ndarray):
-    return value
-  return log_values.null_non_finite(value.tolist())
 
 
 def _from_json(plain: Any) -> Results:

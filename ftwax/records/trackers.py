@@ -11,32 +11,11 @@ It is configured as its own documentation describes, e.g. by
 
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ftwax import extras
-from ftwax.records import (
-  config_files,
-  files,
-  log_values,
-  run_directory,
-)
-
-
-class Tracker(Protocol):
-  """One run in an experiment tracker."""
-
-  def log(self, label: str, values: Mapping[str, float], step: int) -> None:
-    """Writes numbers.
-
-    Args:
-      label: name of the log.
-      values: finite numbers, by name.
-      step: step on the axis of this log.
-    """
-
-  def close(self) -> None:
-    """Ends the run; no other write may follow."""
+from ftwax.records import config_files, files, log_values, run_directory
 
 
 class WandbTracker:
@@ -62,7 +41,7 @@ class WandbTracker:
     self._labels: set[str] = set()
 
   def log(self, label: str, values: Mapping[str, float], step: int) -> None:
-    """Writes numbers; each log has its own axis."""
+    """Writes finite numbers at a step of the log, which has its own axis."""
     axis = f'{label}/step'
     if label not in self._labels:
       self._labels.add(label)
@@ -71,13 +50,11 @@ class WandbTracker:
     self._run.log({**numbers, axis: step})
 
   def close(self) -> None:
-    """Ends the run."""
+    """Ends the run; no other write may follow."""
     self._run.finish()
 
 
-_MAKERS: Mapping[
-  str, Callable[[pathlib.Path, str, Mapping[str, Any]], Tracker]
-] = {'wandb': WandbTracker}
+_MAKERS: dict[str, Any] = {'wandb': WandbTracker}
 
 TRACKERS = tuple(_MAKERS)
 
@@ -102,9 +79,10 @@ class Tracking:
       )
     self._make = _MAKERS[tracker]
     self._run_dir = run_dir
-    self._config = _read_config(run_dir)
+    config = files.read_object(run_dir / run_directory.CONFIG_FILE)
+    self._config = config_files.flatten(config)  # By dotted key.
     self._run = self._make(run_dir, run_dir.resolve().name, self._config)
-    self._members: list[Tracker] = []
+    self._members: list[Any] = []
     self._event_names: Sequence[str] | None = None
     self._num_open = 0
 
@@ -151,9 +129,8 @@ class Tracking:
         named[key] = value
         continue
       if self._event_names is None:
-        self._event_names = run_directory.read_event_names(self._run_dir) or [
-          str(event) for event in range(len(value))
-        ]
+        names = run_directory.read_game(self._run_dir, 'event_names')
+        self._event_names = names or [str(i) for i in range(len(value))]
       if len(value) == len(self._event_names):
         for event, entry in zip(self._event_names, value, strict=True):
           named[f'{key}/{event}'] = entry
@@ -188,9 +165,3 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
     for key, value in values.items()
     if isinstance(value, int | float) and math.isfinite(value)
   }
-
-
-def _read_config(run_dir: pathlib.Path) -> dict[str, Any]:
-  """Returns the configuration of a run by dotted key."""
-  path = run_dir / run_directory.CONFIG_FILE
-  return config_files.flatten(files.read_object(path))

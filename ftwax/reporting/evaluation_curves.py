@@ -59,7 +59,7 @@ def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
   if not path.exists():
     return None
   read = loggers.read_jsonl(path)
-  teams = files.read_or_warn(run_directory.read_teams, run_dir) or [0]
+  teams = files.read_or_warn(run_directory.read_game, run_dir, 'teams') or [0]
   with files.reading(path, 'evaluations against opponents'):
     config = path.parents[1] / run_directory.CONFIG_FILE
     recorded = files.read_or_warn(files.read_object, config) or {}
@@ -83,10 +83,8 @@ def _from_rows(
   names = [
     name.removeprefix(_SCORE) for name in rows[-1] if name.startswith(_SCORE)
   ]
-  if scores.shape != games.shape or scores.shape[::2] != (
-    len(rows),
-    len(names),
-  ):
+  ends = scores.shape[::2]
+  if scores.shape != games.shape or ends != (len(rows), len(names)):
     raise ValueError('its rows must have scores and games of each member')
   members, opponents = ratings.fit_to_opponents(
     scores.reshape(-1, len(names)), games.reshape(-1, len(names)), team_size
@@ -111,25 +109,30 @@ def _from_rows(
 
 def held_out_figure(evaluations: Evaluations) -> dict[str, Any]:
   """Returns the score of members against opponents that they never train on."""
-  means, lows, highs = evaluations.held_out_scores
+  mean = evaluations.held_out_scores[0, -1].mean()
   return {
     'kind': 'lines',
     'title': f'Score against {list_names(evaluations.held_out)}',
     'x': 'steps',
     'range': [0, 1],
-    'lines': [
-      population_figures.line(
-        evaluations.steps,
-        means[:, member],
-        (lows[:, member], highs[:, member]),
-        name=f'member {member}',
-        color=member,
-      )
-      for member in range(means.shape[1])
-    ],
+    'lines': _member_lines(evaluations.steps, *evaluations.held_out_scores),
     'alt': 'Line chart of scores against held-out opponents over steps. At the'
-    f' end the mean of members is {means[-1].mean():.2f}.',
+    f' end the mean of members is {mean:.2f}.',
   }
+
+
+def _member_lines(
+  steps: types.Floats, means: types.Floats, lows: Any, highs: Any
+) -> list[dict[str, Any]]:
+  """Returns a line for each member with its band, of arrays [n, N]."""
+  return [
+    population_figures.line(
+      steps, mean, (low, high), name=f'member {member}', color=member
+    )
+    for member, (mean, low, high) in enumerate(
+      zip(means.T, lows.T, highs.T, strict=True)
+    )
+  ]
 
 
 def list_names(names: Sequence[str]) -> str:
@@ -151,16 +154,7 @@ def figures(evaluations: Evaluations) -> list[dict[str, Any]]:
       'kind': 'lines',
       'title': f'Elo above {opponents[0]}',
       'x': 'steps',
-      'lines': [
-        population_figures.line(
-          steps,
-          elo[:, member],
-          (elo[:, member] - error, elo[:, member] + error),
-          name=f'member {member}',
-          color=member,
-        )
-        for member, error in enumerate(errors.T)
-      ],
+      'lines': _member_lines(steps, elo, elo - errors, elo + errors),
       'marks': [
         {'name': name, 'y': float(rating)}
         for name, rating in zip(

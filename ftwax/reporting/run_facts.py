@@ -58,7 +58,7 @@ def read_event_names(
 def _event_names(
   run_dir: str | os.PathLike[str], num_events: int
 ) -> list[str] | None:
-  names = run_directory.read_event_names(run_dir)
+  names = run_directory.read_game(run_dir, 'event_names')
   if names is None:
     return None
   if len(names) != num_events:

@@ -76,7 +76,7 @@ class RunTail:
       facts['log_scaled'] = run_facts.read_log_scaled(directory)
       facts['steps'] = config.get('max_num_actor_steps')
       facts['members'] = config['population']['num_members']
-      facts['events'] = run_directory.read_event_names(directory)
+      facts['events'] = run_directory.read_game(directory, 'event_names')
       if facts['events']:
         game = files.read_object(directory / run_directory.GAME_FILE)
         facts['headline'] = game.get('headline')

@@ -174,12 +174,12 @@ def test_tensorboard_does_not_overwrite_on_resume(tmp_path):
   assert len(_tensorboard_events(tmp_path)) == 2
 
 
-def test_terminal_prints_lines():
-  lines = []
-  logger = loggers.TerminalLogger('train', lines.append)
+def test_terminal_prints_lines(capsys):
+  logger = loggers.TerminalLogger('train')
   logger.write({'steps': 123456, 'loss': np.float32(0.125), 'big': 54321.0})
   logger.close()
-  assert lines == ['[train] steps 123456 | loss 0.125 | big 54,321']
+  line = '[train] steps 123456 | loss 0.125 | big 54,321\n'
+  assert capsys.readouterr().out == line
 
 
 def test_time_filter_drops_but_keeps_the_last():
