@@ -99,10 +99,6 @@ class LiveGame:
       self._players[seat] = (name, state)
       self._chosen.pop(seat, None)
 
-  def think(self) -> None:
-    """Computes the actions of all players, so `play` only waits for people."""
-    self.actions({})
-
   def actions(
     self, choices: Mapping[int, Mapping[str, int]]
   ) -> list[types.ArrayTree]:

@@ -62,13 +62,9 @@ def make_play_app(
   async def socket(websocket: websockets.WebSocket) -> None:
     await _serve_person(websocket, room)
 
-  async def room_script(request: requests.Request) -> responses.Response:
-    del request
-    return _script(room)
-
   routes = [
-    routing.Route('/', _page('play.html')),
-    routing.Route('/script.js', room_script),
+    routing.Route('/', lambda _: _page('play.html')),
+    routing.Route('/script.js', lambda _: _script(room)),
     routing.WebSocketRoute('/room', socket),
     *_shared_routes(saved),
   ]
@@ -133,26 +129,26 @@ def make_watch_app(
       raise exceptions.HTTPException(404, f'There is no run {index} here.')
     return tails[index]
 
-  async def list_runs(request: requests.Request) -> responses.Response:
-    del request
-    facts = [await asyncio.to_thread(tail.facts) for tail in tails]
-    return responses.JSONResponse(facts)
-
-  async def logs(request: requests.Request) -> responses.Response:
+  # Starlette runs endpoints in a thread that are not coroutines.
+  def logs(request: requests.Request) -> responses.Response:
     tail = tail_of(request.path_params['index'])
     offsets = {
       label: int(offset)
       for label, offset in request.query_params.items()
       if offset.isdecimal() and len(offset) < 20
     }
-    return responses.JSONResponse(await asyncio.to_thread(tail.read, offsets))
+    return responses.JSONResponse(tail.read(offsets))
 
-  async def read_report(request: requests.Request) -> responses.Response:
-    return await _read_report(tail_of(request.path_params['index']))
+  def read_report(request: requests.Request) -> responses.Response:
+    path = tail_of(request.path_params['index']).directory / report.REPORT_FILE
+    try:
+      return _scripted_page(files.read(path, 'replace'))
+    except OSError as error:
+      raise exceptions.HTTPException(404, str(error)) from None
 
-  async def play(request: requests.Request) -> responses.Response:
+  def play(request: requests.Request) -> responses.Response:
     tail_of(request.path_params['index'])
-    return await _page('play.html')(request)
+    return _page('play.html')
 
   async def room(websocket: websockets.WebSocket) -> None:
     index = websocket.path_params['index']
@@ -170,8 +166,11 @@ def make_watch_app(
     return _script(await rooms.find(index, tail_of(index)))
 
   routes = [
-    routing.Route('/', _page('watch.html')),
-    routing.Route('/runs', list_runs),
+    routing.Route('/', lambda _: _page('watch.html')),
+    routing.Route(
+      '/runs',
+      lambda _: responses.JSONResponse([tail.facts() for tail in tails]),
+    ),
     routing.Route('/runs/{index:int}/logs', logs),
     routing.Route('/runs/{index:int}/report', read_report),
     routing.Route('/runs/{index:int}/play', play),
@@ -208,7 +207,7 @@ def _make_app(
     routes=list(routes),
     lifespan=lifespan,
     middleware=[middleware.Middleware(gzip.GZipMiddleware)],
-    exception_handlers={exceptions.HTTPException: _answer_error},
+    exception_handlers={exceptions.HTTPException: _answer},
   )
   return safeguards.Safeguards(app, host, token)
 
@@ -218,9 +217,8 @@ def _shared_routes(
 ) -> list[routing.BaseRoute]:
   """Returns the routes of saved games, scripts and styles."""
 
-  async def index(request: requests.Request) -> responses.Response:
+  def index(request: requests.Request) -> responses.Response:
     del request
-    games = await asyncio.to_thread(saved.readable)
     return responses.JSONResponse(
       [
         {
@@ -230,14 +228,14 @@ def _shared_routes(
           'seats': [seat['name'] for seat in game['seats']],
           'outcome': game['outcome'],
         }
-        for name, game in games[:50]
+        for name, game in saved.readable()[:50]
       ]
     )
 
-  async def saved_page(request: requests.Request) -> responses.Response:
+  def saved_page(request: requests.Request) -> responses.Response:
     name = request.path_params['name']
     try:
-      text = saved_games.to_html(await asyncio.to_thread(saved.read, name))
+      text = saved_games.to_html(saved.read(name))
     except (ValueError, OSError) as error:
       raise exceptions.HTTPException(404, str(error)) from None
     headers = {}
@@ -255,14 +253,9 @@ def _shared_routes(
   ]
 
 
-def _page(name: str) -> Any:
-  """Returns an endpoint that answers with a page of the library."""
-
-  async def answer(request: requests.Request) -> responses.Response:
-    del request
-    return responses.FileResponse(_STATIC / name)
-
-  return answer
+def _page(name: str) -> responses.Response:
+  """Returns a response with a page of the library."""
+  return responses.FileResponse(_STATIC / name)
 
 
 def _scripted_page(
@@ -278,11 +271,9 @@ def _script(room: play_room.Room) -> responses.Response:
   return responses.FileResponse(room.script, media_type='text/javascript')
 
 
-async def _answer_error(request: requests.Request, error: Exception) -> Any:
+def _answer(request: requests.Request, error: Any) -> responses.Response:
   del request
-  assert isinstance(error, exceptions.HTTPException)
-  text = error.detail
-  return responses.PlainTextResponse(text, error.status_code)
+  return responses.PlainTextResponse(error.detail, error.status_code)
 
 
 async def _serve_person(
@@ -365,12 +356,3 @@ async def _send(
       await websocket.send_text(json.dumps(message, separators=(',', ':')))
   except (RuntimeError, websockets.WebSocketDisconnect):
     return ''
-
-
-async def _read_report(tail: run_tail.RunTail) -> responses.Response:
-  path = tail.directory / report.REPORT_FILE
-  try:
-    text = await asyncio.to_thread(files.read, path, 'replace')
-  except OSError as error:
-    raise exceptions.HTTPException(404, str(error)) from None
-  return _scripted_page(text)

@@ -116,12 +116,11 @@ class Room:
       raise RequestError(f'The room is full: {_MAX_PEOPLE} people are in it.')
     person = Person(self._free_name('player'), send)
     self._people.append(person)
-    keys = [key._asdict() for key in self._playable.page.keys]
     person.send(
       {
         'hello': self._playable.name,
         'script': self._playable.page.script.stem,
-        'keys': keys,
+        'keys': [key._asdict() for key in self._playable.page.keys],
         'teams': self._playable.teams,
         'players': self._playable.players.names,
         'speeds': [min(SPEEDS), max(SPEEDS)],
@@ -173,7 +172,8 @@ class Room:
       raise RequestError('The page sent keys that this game does not have.')
     person.num_messages += 1
     person.pressed |= set(down) - person.down
-    if set(down) - person.down and self._is_alone(person):
+    playing = {player for player in self._seats if isinstance(player, Person)}
+    if set(down) - person.down and playing == {person}:
       self._hurry.set()
     person.down = set(down)
 
@@ -328,16 +328,11 @@ class Room:
     self._hurry.clear()
     for seat, player in enumerate(self._seats):
       self._game.seat(seat, self._player_name(player))
-    choices = {
-      seat: self._choices(player)
-      for seat, player in enumerate(self._seats)
-      if isinstance(player, Person)
-    }
-    self._played |= {
-      seat: player.name
-      for seat, player in enumerate(self._seats)
-      if isinstance(player, Person)
-    }
+    choices = {}
+    for seat, player in enumerate(self._seats):
+      if isinstance(player, Person):
+        choices[seat] = self._choices(player)
+        self._played[seat] = player.name
     self._moment = await self._in_thread(self._game.play, choices)
     for person in self._people:
       self._show(person)
@@ -349,7 +344,8 @@ class Room:
     if self._moment.is_over:
       await self._end()
     else:
-      await self._in_thread(self._game.think)
+      # Of all players, so the next step only waits for people.
+      await self._in_thread(self._game.actions, {})
 
   def _choices(self, person: Person) -> dict[str, int]:
     """Returns the choices that a person's keys make in this step."""
@@ -367,19 +363,13 @@ class Room:
     assert self._moment is not None
     self._phase = 'over'
     saved = await self._save(self._count(self._moment.outcome))
-    elo = {
-      name: await self._in_thread(self._rate, name)
-      for name in sorted(set(self._played.values()))
-    }
+    elo = {}
+    for name in sorted(set(self._played.values())):
+      rating, num_games = await self._in_thread(self._saved.rate, name)
+      elo[name] = {'rating': round(rating), 'games': num_games}
+    end = {'end': self._moment.outcome, 'wins': self._wins}
     for person in self._people:
-      person.send(
-        {
-          'end': self._moment.outcome,
-          'wins': self._wins,
-          'saved': saved,
-          'elo': elo,
-        }
-      )
+      person.send({**end, 'saved': saved, 'elo': elo})
     self._broadcast()
 
   def _count(self, outcome: list[float]) -> dict[str, Any]:
@@ -404,10 +394,6 @@ class Room:
       for person in self._people:
         person.send({'error': f'The game could not be saved: {error}.'})
       return None
-
-  def _rate(self, name: str) -> Mapping[str, float]:
-    rating, num_games = self._saved.rate(name)
-    return {'rating': round(rating), 'games': num_games}
 
   def _fail(self, error: Exception) -> None:
     logging.error('The game stopped.', exc_info=error)
@@ -448,10 +434,6 @@ class Room:
     if isinstance(player, Person):
       return self._playable.seat_facts(seat, player.name, is_person=True)
     return self._playable.seat_facts(seat, player)
-
-  def _is_alone(self, person: Person) -> bool:
-    """Returns whether a person plays, and nobody else does."""
-    return {p for p in self._seats if isinstance(p, Person)} == {person}
 
   def _player_name(self, player: str | Person) -> str:
     return named_players.STILL if isinstance(player, Person) else player

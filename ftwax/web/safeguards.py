@@ -70,8 +70,13 @@ class Safeguards:
       await self._app(scope, receive, send)
       return
     reason = self._refuse(datastructures.Headers(scope=scope), scope)
+    if reason and scope['type'] == 'websocket':
+      socket = websockets.WebSocket(scope, receive, send)
+      await socket.close(1008, reason[:120])
+      return
     if reason:
-      await _reply(reason, scope, receive, send)
+      refusal = responses.PlainTextResponse(reason, 403)
+      await refusal(scope, receive, send)
       return
 
     async def send_with_headers(message: MutableMapping[str, Any]) -> None:
@@ -129,14 +134,6 @@ class Safeguards:
   def _is_token(self, text: str) -> bool:
     expected = (self._token or '').encode()
     return hmac.compare_digest(text.encode('utf-8', 'replace'), expected)
-
-
-async def _reply(reason: str, scope: Any, receive: Any, send: Any) -> None:
-  if scope['type'] == 'websocket':
-    socket = websockets.WebSocket(scope, receive, send)
-    await socket.close(1008, reason[:120])
-    return
-  await responses.PlainTextResponse(reason, 403)(scope, receive, send)
 
 
 def _hostname(host: str) -> str:

@@ -52,7 +52,7 @@ def test_players_that_chose_ahead_play_the_same_game(made):
     live.start(5, names)
     for step in range(5):
       if ahead:
-        live.think()
+        live.actions({})
       live.play({2: {'move': 1}} if step else {})
     played.append((live.states, live.actions_taken))
   assert played[0] == played[1]
@@ -61,7 +61,7 @@ def test_players_that_chose_ahead_play_the_same_game(made):
 def test_who_takes_a_seat_after_others_chose_acts_on_it(made):
   live = live_game.LiveGame(made)
   live.start(5, ['still'] * 4)
-  live.think()
+  live.actions({})
   live.seat(0, 'random')
   live.play({1: {'move': 2}})
   (actions,) = live.actions_taken
