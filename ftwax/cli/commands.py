@@ -149,18 +149,13 @@ def _output_is_closed() -> bool:
 
 def _overview() -> str:
   folder = pathlib.Path(__file__).parent
-  rows = [
+  rows = '\n'.join(
     f'  {name:10}{first_line(folder / f"{name}_command.py")}'
     for name in COMMANDS
-  ]
-  return '\n'.join(
-    [
-      'usage: ftwax COMMAND ...   (`ftwax COMMAND --help` for each)',
-      '',
-      *rows,
-      '',
-      'A first run, which takes a minute: ftwax train catch',
-    ]
+  )
+  return (
+    'usage: ftwax COMMAND ...   (`ftwax COMMAND --help` for each)\n\n'
+    f'{rows}\n\nA first run, which takes a minute: ftwax train catch'
   )
 
 

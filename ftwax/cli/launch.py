@@ -110,10 +110,6 @@ class Options:
     """Returns the defaults of flags that depend on other flags."""
     return {}
 
-  def evaluation_period(self) -> str | None:
-    """Returns `eval_every` of `runs.run_experiment`."""
-    return f'{self.eval_every} {self.eval_unit}' if self.eval_every else None
-
   def fields(self) -> dict[str, Any]:
     """Returns the fields of an `ExperimentConfig` that flags set."""
     checkpointing = checkpoints.CheckpointingConfig(self.save_every_seconds)
@@ -420,9 +416,10 @@ def _run(
   options: Options,
   given: frozenset[str],
 ) -> runs.RunResult:
+  period = f'{options.eval_every} {options.eval_unit}'
   result = runs.run_experiment(
     experiment,
-    options.evaluation_period(),
+    period if options.eval_every else None,
     options.num_eval_episodes,
     runtime=options.runtime,
     run_dir=options.run_dir,

@@ -30,10 +30,7 @@ class Options:
   run: str = flags.argument(
     'Directory of the run, or the name of a population of the library.'
   )
-  experiment: str | None = flags.flag(
-    None,
-    EXPERIMENT_HELP,
-  )
+  experiment: str | None = flags.flag(None, EXPERIMENT_HELP)
   step: str | None = flags.flag(
     None, 'Step of the checkpoint, or best; by default the newest.'
   )

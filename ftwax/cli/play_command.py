@@ -16,10 +16,7 @@ class Options(watch_command.ServerOptions):
   """Flags of `ftwax play`."""
 
   source: str = flags.argument('What to play.', default='capture_the_flag')
-  experiment: str | None = flags.flag(
-    None,
-    past_runs.EXPERIMENT_HELP,
-  )
+  experiment: str | None = flags.flag(None, past_runs.EXPERIMENT_HELP)
 
 
 def run(options: Options) -> int:

@@ -30,10 +30,7 @@ class Options:
   match: tuple[tuple[str, ...], ...] = flags.flag(
     (), 'Record a game between these members or scripts; may be repeated.'
   )
-  experiment: str | None = flags.flag(
-    None,
-    past_runs.EXPERIMENT_HELP,
-  )
+  experiment: str | None = flags.flag(None, past_runs.EXPERIMENT_HELP)
   seed: int = flags.flag(0, 'Random seed of the games.')
 
 
