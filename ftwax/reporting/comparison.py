@@ -256,23 +256,19 @@ def _label(rows: Sequence[Sequence[Run]]) -> list[str]:
   ]
 
 
-def _leaves(plain: Any, path: str = '') -> dict[str, str]:
+def _leaves(config: Mapping[str, Any]) -> dict[str, str]:
   """Returns a recorded configuration as text, by dotted name.
 
   A class or function stands for itself under the name of its field.
   """
-  if isinstance(plain, list):
-    plain = {str(index): entry for index, entry in enumerate(plain)}
-  if not isinstance(plain, dict):
-    text = plain if isinstance(plain, str) else json.dumps(plain)
-    text = 'none' if plain is None else text
-    text = text.rpartition(':')[2]  # Of a module and a name.
-    return {path: text if len(text) <= 40 else f'...{text[-37:]}'}
-  plain = dict(plain)
-  kind = plain.pop(config_files.TYPE, None)
-  leaves = _leaves(kind, path) if kind and path else {}
-  for name, value in plain.items():
-    leaves |= _leaves(value, '.'.join(part for part in (path, name) if part))
+  leaves = {}
+  for key, value in config_files.flatten(config).items():
+    if value != {} and key != config_files.TYPE:
+      text = value if isinstance(value, str) else json.dumps(value)
+      text = 'none' if value is None else text
+      text = text.rpartition(':')[2]  # Of a module and a name.
+      text = text if len(text) <= 40 else f'...{text[-37:]}'
+      leaves[key.removesuffix(f'.{config_files.TYPE}')] = text
   return leaves
 
 
@@ -396,11 +392,10 @@ def _returns_figure(rows: Rows) -> dict[str, Any]:
   last_step = max(run.steps[-1] for row in episodes.values() for run in row)
   edges = np.linspace(0.0, last_step, _NUM_POINTS + 1)
   steps = (edges[:-1] + edges[1:]) / 2
-  values = {
-    name: np.array([curves.mean_by_step(run, edges) for run in row])
+  lines = {
+    name: (steps, np.array([curves.mean_by_step(run, edges) for run in row]))
     for name, row in episodes.items()
   }
-  lines = {name: (steps, v) for name, v in values.items()}
   names = dict.fromkeys(
     runs[0].config.get('name', '') for runs in rows.values()
   )
@@ -412,13 +407,10 @@ def _elo_section(rows: Rows) -> list[str]:
   """Returns a section on the strength of members; nothing without games."""
   rated, anchor = {}, ''
   for name, runs in rows.items():
-    found = [
-      evaluations
-      for run in runs
-      if (
-        evaluations := files.read_or_warn(evaluation_curves.read, run.directory)
-      )
+    read = [
+      files.read_or_warn(evaluation_curves.read, run.directory) for run in runs
     ]
+    found = [evaluations for evaluations in read if evaluations]
     if not found:
       continue
     anchor = drawing.readable(found[0].opponents[0])

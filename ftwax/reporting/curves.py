@@ -14,8 +14,6 @@ from ftwax.records import files, loggers, recent_episodes
 # Of steps, in which the page of a run shows the mean return.
 _NUM_INTERVALS = 150
 
-_WORDS = {'train': 'training', 'evaluation': 'evaluation'}
-
 
 class Returns(NamedTuple):
   """The returns in a log of `n` rows.
@@ -44,12 +42,11 @@ def figure(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
   Logs that are damaged are left out, with a warning.
   """
   lines: list[dict[str, Any]] = []
-  for color, label in enumerate(('train', 'evaluation')):
+  words = {'train': 'training', 'evaluation': 'evaluation'}
+  for color, (label, name) in enumerate(words.items()):
     episodes = files.read_or_warn(read_returns, run_dir, label)
     if episodes is not None and len(episodes.steps):
-      names = ('x', 'y', 'low', 'high')
-      line = dict(zip(names, _intervals(episodes), strict=True))
-      lines.append({'name': _WORDS[label], 'color': color, **line})
+      lines.append({'name': name, 'color': color, **_intervals(episodes)})
   if not lines:
     return None
   ends = ', '.join(f'{line["name"]} {line["y"][-1]:.4g}' for line in lines)
@@ -59,8 +56,8 @@ def figure(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
   }  # fmt: skip
 
 
-def _intervals(episodes: Returns) -> list[list[float]]:
-  """Returns steps, mean, lowest and highest return of intervals of steps."""
+def _intervals(episodes: Returns) -> dict[str, list[float]]:
+  """Returns steps and the mean, lowest and highest return of intervals."""
   num_intervals = min(len(np.unique(episodes.steps)), _NUM_INTERVALS)
   edges = np.linspace(episodes.steps[0], episodes.steps[-1], num_intervals + 1)
   place = np.clip(
@@ -74,7 +71,8 @@ def _intervals(episodes: Returns) -> list[list[float]]:
     )
     mean = np.average(returns, weights=counts)
     points.append([steps[-1], mean, returns.min(), returns.max()])
-  return np.array(points).T.round(6).tolist()
+  columns = np.array(points).T.round(6).tolist()
+  return dict(zip(('x', 'y', 'low', 'high'), columns, strict=True))
 
 
 def last_mean(episodes: Returns) -> float:
@@ -141,22 +139,13 @@ def _to_returns(logs: Sequence[Sequence[Mapping[str, Any]]]) -> Returns:
     ]
     rows += loggers.drop_replaced(episodes, _steps, repeats=True)
   rows.sort(key=_steps)
-  # Loggers write null for non-finite numbers.
-  finite = [
-    row for row in rows if isinstance(row['episode_return'], int | float)
+  numbers = [
+    (row['actor_steps'], row['episode_return'], row.get('num_episodes', 1))
+    for row in rows
+    # Loggers write null for non-finite numbers.
+    if isinstance(row['episode_return'], int | float)
   ]
-  steps, returns, num_episodes = (
-    np.array(
-      [
-        (row['actor_steps'], row['episode_return'], row.get('num_episodes', 1))
-        for row in finite
-      ],
-      np.float64,
-    )
-    .reshape(-1, 3)
-    .T
-  )
-  return Returns(steps, returns, num_episodes)
+  return Returns(*np.array(numbers, np.float64).reshape(-1, 3).T)
 
 
 def _steps(row: Mapping[str, Any]) -> float:

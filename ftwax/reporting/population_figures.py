@@ -139,15 +139,7 @@ def internal_rewards(
     return []
   # The same scale for all events, so that they can be compared.
   ends = [float(weights.min()), float(weights.max())]
-  return [
-    _small(
-      history,
-      drawing.readable(name),
-      [mean_and_range(history.steps, weights[:, :, event])],
-      range=ends,
-    )
-    for event, name in enumerate(event_names)
-  ]
+  return _by_event(history, event_names, weights, ends)
 
 
 def event_rates(
@@ -157,12 +149,22 @@ def event_rates(
   rates = history.event_rates
   if rates is None or len(event_names) == 1:
     return []  # The rate of a single one is the return.
+  return _by_event(history, event_names, rates, [0.0])
+
+
+def _by_event(
+  history: history_lib.History,
+  event_names: Sequence[str],
+  values: types.Floats,
+  ends: list[float],
+) -> list[Figure]:
+  """Returns a figure of the values [K, N, num_events] of each event."""
   return [
     _small(
       history,
       drawing.readable(name),
-      [mean_and_range(history.steps, rates[:, :, event])],
-      range=[0.0],
+      [mean_and_range(history.steps, values[:, :, event])],
+      range=ends,
     )
     for event, name in enumerate(event_names)
   ]

@@ -63,21 +63,17 @@ def make_report(
   """
   run_dir = pathlib.Path(run_dir)
   history = history_lib.read(run_dir)
-  lineage = (
-    files.read_or_warn(
-      history_lib.read_lineage, run_dir, history.ratings.shape[1]
-    )
-    or []
-  )
+  num_members = history.ratings.shape[1]
+  read_lineage = history_lib.read_lineage
+  lineage = files.read_or_warn(read_lineage, run_dir, num_members) or []
   names = run_facts.read_event_names(run_dir, history)
   tournament = files.read_or_warn(tournament_files.read, run_dir)
   title = title or run_facts.read_title(run_dir)
   path = run_dir / REPORT_FILE
   evaluations = files.read_or_warn(evaluation_curves.read, run_dir)
+  summary = _summary(run_dir, history, lineage, tournament, evaluations)
   body = [
-    page.paragraph(
-      ' '.join(_summary(run_dir, history, lineage, tournament, evaluations))
-    ),
+    page.paragraph(' '.join(summary)),
     *_held_out(evaluations),
     *_members(history, tournament, evaluations),
     *_curves(run_dir),
