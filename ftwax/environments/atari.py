@@ -129,7 +129,12 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
 
   def __init__(self, game: str, seed: int, config: AtariConfig):
     self._config = config
-    self._ale = _load_game(game, seed, config.sticky_actions)
+    check_game(game, seed)
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    self._ale = ale_py.ALEInterface()
+    self._ale.setInt('random_seed', int(seed))
+    self._ale.setFloat('repeat_action_probability', config.sticky_actions)
+    self._ale.loadROM(str(roms.get_rom_path(game)))
     self._rng = np.random.default_rng(seed)
     self._actions = (
       self._ale.getLegalActionSet()
@@ -180,9 +185,8 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
       )
     reward, life_lost = self._act(self._actions[index])
     game_over = self._ale.game_over()
-    cut_off = (
-      self._ale.getEpisodeFrameNumber() >= self._config.max_episode_frames
-    )
+    num_frames = self._ale.getEpisodeFrameNumber()
+    cut_off = num_frames >= self._config.max_episode_frames
     terminated = game_over or life_lost
     self._must_reset = terminated or cut_off
     self._next_life = life_lost and not (game_over or cut_off)
@@ -216,8 +220,7 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
         break
     self._get_screen(self._screen)
     # A repeat that ended early has no second-to-last frame to pool with.
-    pool = config.max_pool and config.action_repeat > 1 and frames_left == 0
-    if pool:
+    if config.max_pool and config.action_repeat > 1 and frames_left == 0:
       np.maximum(self._screen, self._screen_before, out=self._screen)
     return reward, life_lost
 
@@ -234,15 +237,3 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
     older = self._stack[..., self._num_channels :]
     self._stack = np.concatenate([older, frame], axis=-1)
     return self._stack
-
-
-def _load_game(
-  game: str, seed: int, sticky_actions: float
-) -> ale_py.ALEInterface:
-  check_game(game, seed)
-  ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-  ale = ale_py.ALEInterface()
-  ale.setInt('random_seed', int(seed))
-  ale.setFloat('repeat_action_probability', sticky_actions)
-  ale.loadROM(str(roms.get_rom_path(game)))
-  return ale

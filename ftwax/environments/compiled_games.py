@@ -40,7 +40,7 @@ class CompiledGames:
         actions are inconsistent.
     """
     self.game = game
-    self.spec = spec_of_compiled(game)
+    self.spec = games.spec_of(game)
     games.check_game(self.spec)
     self.num_games = num_games
     self._num_rows = num_games * self.spec.num_players
@@ -73,9 +73,9 @@ class CompiledGames:
     """Steps each game, or starts a new one after `LAST`."""
     if self._state is None:
       return self.reset()
-    self._state, timestep = self._call(
-      'step', self._state, self._convert(action)
-    )
+    vector.action_leaves(self.spec.environment, action, self._num_rows)
+    action = jax.tree.map(_as_32_bits, action)
+    self._state, timestep = self._call('step', self._state, action)
     return self._checker.check(timestep)
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
@@ -113,10 +113,6 @@ class CompiledGames:
       lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), timestep
     )
 
-  def _convert(self, action: types.ArrayTree) -> types.ArrayTree:
-    vector.action_leaves(self.spec.environment, action, self._num_rows)
-    return jax.tree.map(_as_32_bits, action)
-
   def _call(self, call: str, *args: Any) -> list[Any]:
     """Returns states, and a timestep of NumPy arrays."""
     try:
@@ -125,17 +121,6 @@ class CompiledGames:
       return [*states, jax.tree.map(np.array, timestep)]
     except jax.errors.JaxRuntimeError as error:  # For example of a callback.
       environment_faults.fail(self._name, call, error)
-
-
-def spec_of_compiled(game: functional.FunctionalGame) -> games.GameSpec:
-  """Returns the spec of a JAX game."""
-  return games.GameSpec(
-    game.spec,
-    tuple(game.teams),
-    tuple(game.event_names),
-    tuple(game.roles),
-    game.headline,
-  )
 
 
 def _as_32_bits(leaf: types.ArrayTree) -> types.NumpyArray:

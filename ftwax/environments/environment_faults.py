@@ -78,7 +78,10 @@ def describe(name: str, call: str, error: BaseException) -> str:
       for match in matches
       if match
     ]
-  told, remedy = _user_frames(frames), 'fix the environment'
+  # The user's frames, innermost first, or else the last frame.
+  users = [f for f in frames if not _is_below(f, (_OWN, *_INSTALLED))]
+  told = (users[-_FRAMES_TOLD:] or frames[-1:])[::-1]
+  remedy = 'fix the environment'
   if _is_adapter(frames):
     told = [frame for frame in frames if _is_below(frame, (_OWN,))][-1:]
     remedy = (
@@ -118,14 +121,6 @@ def _is_adapter(frames: Sequence[traceback.FrameSummary]) -> bool:
     if not _is_below(frame, _ARRAYS):
       return _is_below(frame, (_OWN,))
   return False
-
-
-def _user_frames(
-  frames: Sequence[traceback.FrameSummary],
-) -> list[traceback.FrameSummary]:
-  """Returns the user's frames, innermost first, or else the last frame."""
-  own = [frame for frame in frames if not _is_below(frame, (_OWN, *_INSTALLED))]
-  return list(reversed(own[-_FRAMES_TOLD:] or frames[-1:]))
 
 
 def _is_below(

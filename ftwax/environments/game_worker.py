@@ -103,17 +103,14 @@ class _Worker:
     self._put(self._games.reset())
 
   def step(self) -> None:
-    self._put(self._games.step(self._take()))
+    # A copy, since the environment may keep its action.
+    self._put(self._games.step(jax.tree.map(np.array, self._action)))
 
   def outcomes(self, places: list[int]) -> types.NumpyArray:
     return self._games.outcomes(places)
 
   def close(self) -> None:
     self._games.close()
-
-  def _take(self) -> types.ArrayTree:
-    # Copies, since the environment may keep its action.
-    return jax.tree.map(np.array, self._action)
 
   def _put(self, timestep: dm_env.TimeStep) -> None:
     jax.tree.map(np.copyto, self._timestep, timestep)

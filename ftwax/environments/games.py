@@ -64,8 +64,10 @@ class GameSpec(NamedTuple):
 
 
 def spec_of(environment: Any) -> GameSpec:
-  """Returns the spec of a Python game or of a single-agent environment."""
-  spec = types.make_environment_spec(environment)
+  """Returns the spec of a game, or of a single-agent environment in Python."""
+  spec = getattr(environment, 'spec', None)  # Of a game in JAX.
+  if not isinstance(spec, types.EnvironmentSpec):
+    spec = types.make_environment_spec(environment)
   if hasattr(environment, 'teams'):
     names = tuple(environment.event_names)
     roles = tuple(getattr(environment, 'roles', ()))

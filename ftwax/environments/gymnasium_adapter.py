@@ -15,7 +15,7 @@ one by one.
 """
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import dm_env
 import jax
@@ -82,13 +82,8 @@ class GymnasiumEnvironment(_Converted):
     options = self._options and self._options(self._num_resets)
     self._num_resets += 1
     returned = self._env.reset(seed=self._seed, options=options)
-    if not (isinstance(returned, tuple) and len(returned) == 2):
-      self._refuse(
-        'reset',
-        returned,
-        'observation, info',
-        'return the observation and an empty dict',
-      )
+    remedy = 'return the observation and an empty dict'
+    self._check('reset', returned, 'observation, info', remedy)
     observation, _ = returned
     self._seed = None
     self._must_reset = False
@@ -99,14 +94,13 @@ class GymnasiumEnvironment(_Converted):
     if self._must_reset:
       return self.reset()
     returned = self._env.step(self._decode(action))
-    if not (isinstance(returned, tuple) and len(returned) == 5):
-      self._refuse(
-        'step',
-        returned,
-        'observation, reward, terminated, truncated, info',
-        'split done into terminated, if the task is over, and truncated, if'
-        ' only its time is',
-      )
+    self._check(
+      'step',
+      returned,
+      'observation, reward, terminated, truncated, info',
+      'split done into terminated, if the task is over, and truncated, if'
+      ' only its time is',
+    )
     observation, reward, terminated, truncated, _ = returned
     self._must_reset = bool(terminated or truncated)
     return dm_env.TimeStep(
@@ -116,12 +110,12 @@ class GymnasiumEnvironment(_Converted):
       self._encode(observation),
     )
 
-  def _refuse(
-    self, method: str, returned: Any, parts: str, remedy: str
-  ) -> NoReturn:
-    """Raises an error that says what a method must return."""
+  def _check(self, method: str, returned: Any, parts: str, remedy: str) -> None:
+    """Raises an error unless a method returned a tuple of these parts."""
     value = f'a {type(returned).__name__}'
     if isinstance(returned, tuple):
+      if len(returned) == len(parts.split(', ')):
+        return
       value = f'{len(returned)} values'
     validation.fail(
       type(self._env.unwrapped).__name__,
@@ -196,14 +190,8 @@ class GymnasiumVectorEnvironment(_Converted):
       return self._one_by_one.reset()
     observation, _ = self._vector_env.reset(seed=self._seed)
     self._seed = None
-    num_rows = self.num_environments
-    self._ended = np.zeros(num_rows, bool)
-    return dm_env.TimeStep(
-      np.full(num_rows, types.FIRST, np.int32),
-      np.zeros(num_rows, np.float32),
-      np.ones(num_rows, np.float32),
-      self._encode(observation),
-    )
+    self._seen = self._encode(observation)
+    return self._begin(np.ones(self.num_environments, bool))
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps each environment with its row of `action`, leaves [E, ...].
@@ -216,7 +204,7 @@ class GymnasiumVectorEnvironment(_Converted):
       return self.reset()
     is_first = self._ended
     if self.absences and is_first.any():
-      return self._restart_rows(is_first)
+      return self._begin(is_first)
     observation, reward, terminated, truncated, infos = self._vector_env.step(
       self._decode(action)
     )
@@ -236,7 +224,7 @@ class GymnasiumVectorEnvironment(_Converted):
       seen,
     )
 
-  def _restart_rows(self, is_first: npt.NDArray[np.bool_]) -> dm_env.TimeStep:
+  def _begin(self, is_first: npt.NDArray[np.bool_]) -> dm_env.TimeStep:
     """Returns the first timesteps of rows, while the others wait."""
     num_rows = self.num_environments
     self._ended = np.zeros(num_rows, bool)

@@ -71,7 +71,9 @@ def make_encoder(space: Space) -> Convert:
 
   Its result shares no memory with its argument.
   """
-  return _make_converter(_make_leaf_encoder, space)
+  return _make_converter(
+    lambda part: functools.partial(np.array, dtype=_dtype(part)), space
+  )
 
 
 def action_spec(space: Space, name: str) -> types.SpecTree:
@@ -279,10 +281,6 @@ def _bounded(
 def _dtype(space: Space) -> np.dtype[Any]:
   dtype = np.dtype(space.dtype)
   return _NARROWED.get(dtype, dtype)
-
-
-def _make_leaf_encoder(space: Space) -> Convert:
-  return functools.partial(np.array, dtype=_dtype(space))
 
 
 def _make_leaf_decoder(space: Space) -> Convert:

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 from dm_env import specs
 
-from ftwax import distributions, types
+from ftwax import distributions, trees, types
+from ftwax.environments import specified
 
 
 class Padding(NamedTuple):
@@ -36,16 +37,11 @@ class Padding(NamedTuple):
   def pad(self, player: int, observation: types.ArrayTree) -> dict[str, Any]:
     """Returns a player's observation, an array of NumPy or JAX, padded."""
     padded = jax.tree.map(_pad_leaf, observation, self.observation)
-    return {**_as_dict(padded), **self.constant[player]}
+    return specified.entries(padded) | self.constant[player]
 
   def nothing(self, player: int) -> dict[str, Any]:
     """Returns the observation of a player who is out of the game: zeros."""
-    return self.pad(
-      player,
-      jax.tree.map(
-        lambda leaf: np.zeros(leaf.shape, leaf.dtype), self.observation
-      ),
-    )
+    return self.pad(player, trees.zeros_like_spec(self.observation, ()))
 
 
 def make_padding(
@@ -68,17 +64,16 @@ def make_padding(
   codes = np.eye(max(roles) + 1, dtype=np.float32)
   constant = [{'role': codes[role]} for role in roles]
   extra = {'role': specs.BoundedArray(codes[0].shape, np.float32, 0, 1, 'role')}
-  has_mask = types.ACTION_MASK in _as_dict(observation)
-  if any(own != actions[0] for own in actions) and not has_mask:
-    for entries, own in zip(constant, actions, strict=True):
-      entries[types.ACTION_MASK] = jax.tree.map(_mask, own, action)
+  entries = specified.entries(observation)
+  has_mask = types.ACTION_MASK in entries
+  if any(taken != actions[0] for taken in actions) and not has_mask:
+    for own, taken in zip(constant, actions, strict=True):
+      own[types.ACTION_MASK] = jax.tree.map(_mask, taken, action)
     extra[types.ACTION_MASK] = jax.tree.map(
       lambda leaf: specs.BoundedArray(leaf.shape, np.int8, 0, 1, 'mask'),
       constant[0][types.ACTION_MASK],
     )
-  return Padding(
-    {**_as_dict(observation), **extra}, action, observation, tuple(constant)
-  )
+  return Padding(entries | extra, action, observation, tuple(constant))
 
 
 def find_roles(
@@ -101,12 +96,6 @@ def find_roles(
   kinds = [re.sub(r'_?\d+$', '', name) for name in names]
   order = list(dict.fromkeys(kinds))
   return tuple(order.index(kind) for kind in kinds)
-
-
-def _as_dict(observation: Any) -> dict[str, Any]:
-  if isinstance(observation, dict):
-    return observation
-  return {'observation': observation}
 
 
 def _mask(own: Any, widest: Any) -> types.NumpyArray:

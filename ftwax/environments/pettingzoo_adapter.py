@@ -124,7 +124,10 @@ class PettingZooGame(games.SpecifiedGame):
     """Starts a game."""
     returned = self._env.reset(seed=self._seed)
     self._seed = None
-    self._start()
+    self._returns[:] = 0
+    self._rows, self._back, self._last_seen = {}, {}, {}
+    self._in_episode = set()
+    self._must_reset = False
     if self._in_turns:
       self._take_turn()
       return self._timestep()
@@ -172,13 +175,6 @@ class PettingZooGame(games.SpecifiedGame):
   def close(self) -> None:
     """Closes the parallel environment."""
     self._env.close()
-
-  def _start(self) -> None:
-    """Forgets the last game."""
-    self._returns[:] = 0
-    self._rows, self._back, self._last_seen = {}, {}, {}
-    self._in_episode = set()
-    self._must_reset = False
 
   def _decode(self, agent: str, action: types.ArrayTree) -> Any:
     player = self._agents.index(agent)

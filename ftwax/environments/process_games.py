@@ -156,18 +156,27 @@ class ProcessGames(vector.PythonGames):
       EnvironmentProcessError: if a game raised, or a process died or hangs.
       InvalidTimestepError: if a timestep violates the specs.
     """
-    self._put(action)
+    leaves = vector.action_leaves(
+      self.spec.environment, action, self.num_games * self.spec.num_players
+    )
+    for shared, leaf in zip(jax.tree.leaves(self._action), leaves, strict=True):
+      shared[...] = leaf
     self._call_all('step')
     return self._take()
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
-    found = self._call_some('outcomes', places)
-    rows = {
-      place: row
-      for own, outcomes in found
-      for place, row in zip(own, outcomes, strict=True)
-    }
+    asked = []
+    for process in self._workers:
+      own = [place for place in places if place in process.places]
+      if own:
+        asked.append((process, own))
+        local = [place - process.first for place in own]
+        process.send('outcomes', local, wait_s=self._timeout_s)
+    found = self._receive([process for process, _ in asked], self._timeout_s)
+    rows = {}
+    for (_, own), outcomes in zip(asked, found, strict=True):
+      rows.update(zip(own, outcomes, strict=True))
     return np.stack([rows[place] for place in places])
 
   def close(self) -> None:
@@ -177,13 +186,6 @@ class ProcessGames(vector.PythonGames):
         self._call_all('close', wait_s=_CLOSE_S)
     finally:
       self._kill()
-
-  def _put(self, action: types.ArrayTree) -> None:
-    leaves = vector.action_leaves(
-      self.spec.environment, action, self.num_games * self.spec.num_players
-    )
-    for shared, leaf in zip(jax.tree.leaves(self._action), leaves, strict=True):
-      shared[...] = leaf
 
   def _take(self) -> dm_env.TimeStep:
     # Copies, since the next step overwrites the shared memory.
@@ -197,21 +199,6 @@ class ProcessGames(vector.PythonGames):
     for process in self._workers:
       process.send(command, *arguments, wait_s=wait_s)
     self._receive(self._workers, wait_s)
-
-  def _call_some(
-    self, command: str, places: Sequence[int]
-  ) -> list[tuple[list[int], Any]]:
-    """Calls the processes of some games; returns places and results."""
-    own = {
-      process: [place for place in places if place in process.places]
-      for process in self._workers
-    }
-    asked = [process for process in self._workers if own[process]]
-    for process in asked:
-      local = [place - process.first for place in own[process]]
-      process.send(command, local, wait_s=self._timeout_s)
-    found = self._receive(asked, self._timeout_s)
-    return [(own[p], value) for p, value in zip(asked, found, strict=True)]
 
   def _receive(
     self, processes: Sequence['_Process'], wait_s: float

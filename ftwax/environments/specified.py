@@ -1,5 +1,8 @@
 """Specs of environments, and checks that those of this package share."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from dm_env import specs
 
@@ -65,6 +68,13 @@ def make_spec(
     rewards=rewards,
     discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
   )
+
+
+def entries(observation: Any) -> dict[str, Any]:
+  """Returns an observation as a dict, or one whose entry is 'observation'."""
+  if isinstance(observation, Mapping):
+    return dict(observation)
+  return {'observation': observation}
 
 
 def check_at_least(least: int, **values: int) -> None:

@@ -4,7 +4,7 @@ See `networks.rl2_core` for the recurrent state that persists across the
 episodes of a trial.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import dm_env
 import numpy as np
@@ -50,7 +50,7 @@ class TrialEnvironment(specified.Specified, dm_env.Environment):
     """
     specified.check_at_least(1, num_episodes=num_episodes)
     spec = types.make_environment_spec(environment)
-    entries = _entries(spec.observations)
+    entries = specified.entries(spec.observations)
     if EPISODE_START in entries:
       raise ValueError(
         f'observation_spec ({list(entries)}) must not have the entry'
@@ -98,14 +98,8 @@ class TrialEnvironment(specified.Specified, dm_env.Environment):
     self._environment.close()
 
 
-def _entries(observation: types.ArrayTree) -> dict[str, types.ArrayTree]:
-  if isinstance(observation, Mapping):
-    return dict(observation)
-  return {'observation': observation}
-
-
 def _with_start(timestep: dm_env.TimeStep, start: float) -> dm_env.TimeStep:
-  observation = _entries(timestep.observation)
+  observation = specified.entries(timestep.observation)
   return timestep._replace(
     observation=observation | {EPISODE_START: np.float32(start)}
   )

@@ -11,7 +11,7 @@ is a vector of games of one seat; see `game_vectors.GameVector`.
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import dm_env
 import jax
@@ -239,7 +239,13 @@ class VectorEnvironment(PythonGames):
   def _stack(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
     for row, timestep in enumerate(timesteps):
       if not isinstance(timestep, dm_env.TimeStep):
-        self._fail_type(row, timestep)
+        validation.fail(
+          self._checker.name_of(row),
+          'what is returned',
+          f'a {type(timestep).__name__}',
+          'be a dm_env.TimeStep',
+          'return dm_env.restart, transition, truncation or termination',
+        )
     step_types, rewards, discounts, rows = zip(*timesteps, strict=True)
     first = [step_type == types.FIRST for step_type in step_types]
     step_type = self._numbers(0, step_types)
@@ -310,15 +316,6 @@ class VectorEnvironment(PythonGames):
         validation.fail_shape(name, field, values, shape)
       stacked[row] = values
     return stacked
-
-  def _fail_type(self, row: int, timestep: Any) -> NoReturn:
-    validation.fail(
-      self._checker.name_of(row),
-      'what is returned',
-      f'a {type(timestep).__name__}',
-      'be a dm_env.TimeStep',
-      'return dm_env.restart, transition, truncation or termination',
-    )
 
 
 def action_leaves(

@@ -74,7 +74,7 @@ def test_bad_roles_are_refused():
 
 
 def test_a_headline_is_one_of_the_events():
-  spec = compiled_games.spec_of_compiled(capture_the_flag.make(CONFIG))
+  spec = games.spec_of(capture_the_flag.make(CONFIG))
   returns = np.arange(26.0).reshape(2, 13)
   row = generations.train_row(spec, returns, np.ones(2))
   event = spec.event_names.index('i_captured_the_flag')

@@ -11,7 +11,6 @@ from ftwax import continuous, types
 from ftwax.agents import named
 from ftwax.environments import (
   capture_the_flag,
-  compiled_games,
   games,
 )
 from ftwax.records import config_files, game_files, rebuilding
@@ -55,6 +54,6 @@ def test_specs_come_back(tmp_path):
   assert again == spec
   kinds = [type(leaf) for leaf in jax.tree.leaves(again.environment)]
   assert kinds == [type(leaf) for leaf in jax.tree.leaves(environment)]
-  ctf = compiled_games.spec_of_compiled(capture_the_flag.make())
+  ctf = games.spec_of(capture_the_flag.make())
   game_files.write(tmp_path, ctf)
   assert game_files.read(tmp_path) == ctf
