@@ -5,10 +5,9 @@ experiment or the environment. `export` and `LoadedAgent.save` write folders
 that can be shared; the library includes such populations (`TRAINED`).
 """
 
-import contextlib
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -231,26 +230,16 @@ def _find_origin(
     )
     spec = game_files.read(directory)
     members = run_directory.read_members(directory) or range(num_members)
-  with _told(directory, experiment):
+
+  def draw(key: types.Key) -> types.ActorVariables:
+    return types.actor_variables(core.init(key))
+
+  try:
     network = agent.make_network(spec.environment)
     core = agent.make_learner_core(network, spec.environment)
-
-    def draw(key: types.Key) -> types.ActorVariables:
-      return types.actor_variables(core.init(key))
-
-    def draw_all() -> types.ActorVariables:
-      keys = jax.random.split(jax.random.PRNGKey(0), len(members))
-      return jax.vmap(draw)(keys)
-
-    template = jax.eval_shape(draw_all)
-  return _Origin(agent, network, spec, members, draw, template)
-
-
-@contextlib.contextmanager
-def _told(directory: pathlib.Path, experiment: Any) -> Iterator[None]:
-  """Raises errors of what records describe as a ValueError with their path."""
-  try:
-    yield
+    keys = jax.random.split(jax.random.PRNGKey(0), len(members))
+    template = jax.eval_shape(jax.vmap(draw), keys)
+    return _Origin(agent, network, spec, members, draw, template)
   except Exception as error:
     if experiment is not None or isinstance(error, ValueError):
       raise

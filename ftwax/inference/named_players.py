@@ -57,21 +57,22 @@ class NamedPlayers:
     """
     self._spec = spec
     self._source, self._experiment = source, experiment
-    self._agents: list[loaded_agent.LoadedAgent] = []
+    self._agents: dict[str, loaded_agent.LoadedAgent] = {}
     self._players = {
       name: players.scripted(script) for name, script in scripts.items()
     }
-    if _is_discrete(spec.environment.actions):
-      self._players[RANDOM] = players.uniform(spec.environment.actions)
+    actions = spec.environment.actions
+    choices = map(distributions.num_choices, jax.tree.leaves(actions))
+    if None not in choices:  # All are discrete.
+      self._players[RANDOM] = players.uniform(actions)
     self._acts: dict[str, Callable[..., Any]] = {}
     self.ratings = files.read_or_warn(read_ratings, source) or {}
     if source is not None:
       # Not greedy, as in the training and tournaments that rated them.
-      self._agents = loading.load_members(source, False, experiment)
-      first = self._agents[0].player
-      players.check_specs({'member 0': first}, spec.environment)
-    members = [f'member {index}' for index in range(len(self._agents))]
-    self.names = [*members, *self._players, STILL]
+      loaded = loading.load_members(source, False, experiment)
+      players.check_specs({'member 0': loaded[0].player}, spec.environment)
+      self._agents = {f'member {i}': agent for i, agent in enumerate(loaded)}
+    self.names = [*self._agents, *self._players, STILL]
 
   def rating(self, name: str) -> float:
     """Returns the rating of a player; the initial rating if it has none."""
@@ -81,7 +82,9 @@ class NamedPlayers:
     """Returns the initial state of a player in a game."""
     if name == STILL:
       return ()
-    return self._player(name).init(key, 1)
+    is_member = name in self._agents
+    player = self._agents[name].player if is_member else self._players[name]
+    return player.init(key, 1)
 
   def act(
     self,
@@ -104,9 +107,9 @@ class NamedPlayers:
       The action, without a batch axis, and the player's new state.
     """
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], timestep)
-    if name.startswith('member '):
-      agent = self._agents[_index(name)]
-      action, state = self._select(agent.variables, rows, state)
+    if name in self._agents:
+      variables = self._agents[name].variables
+      action, state = self._select(variables, rows, state)
     else:
       act = self._acts.setdefault(name, jax.jit(self._players[name].act))
       one = jax.tree.map(lambda leaf: leaf[None], game_state)
@@ -124,22 +127,17 @@ class NamedPlayers:
       in nats, and 'reads', the read weights [R, N] of its memory. Empty for
       other players.
     """
-    if not name.startswith('member '):
+    if name not in self._agents:
       return {}
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], timestep)
-    agent = self._agents[_index(name)]
-    seen = jax.device_get(self._see(agent.variables, rows, state))
+    variables = self._agents[name].variables
+    seen = jax.device_get(self._see(variables, rows, state))
     return {key: np.round(leaf[0], 4).tolist() for key, leaf in seen.items()}
-
-  def _player(self, name: str) -> players.Player:
-    if name.startswith('member '):
-      return self._agents[_index(name)].player
-    return self._players[name]
 
   @functools.cached_property
   def _select(self) -> Any:
     # Members differ only in their variables, so one compilation suffices.
-    return jax.jit(self._agents[0].actor.select_action)
+    return jax.jit(self._agents['member 0'].actor.select_action)
 
   @functools.cached_property
   def _see(self) -> Any:
@@ -214,14 +212,3 @@ def read_ratings(source: str | os.PathLike[str] | None) -> dict[str, float]:
 def _ratings(plain: Any) -> dict[str, float]:
   ratings = plain.get('ratings', {})
   return {name: float(rating) for name, rating in ratings.items()}
-
-
-def _index(name: str) -> int:
-  return int(name.removeprefix('member '))
-
-
-def _is_discrete(action_spec: types.SpecTree) -> bool:
-  return all(
-    distributions.num_choices(part) is not None
-    for part in jax.tree.leaves(action_spec)
-  )

@@ -33,18 +33,8 @@ Environment: TypeAlias = (
 )
 
 
-class Playable(Protocol):
-  """Games that restart by themselves, such as an arena or a `GameVector`."""
-
-  def reset(self) -> dm_env.TimeStep:
-    """Starts all games."""
-
-  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Steps each game, or starts a new one after `LAST`."""
-
-
 def play(
-  games: Playable,
+  games: game_vectors.GameVector,
   act: Callable[[dm_env.TimeStep], types.ArrayTree],
 ) -> Iterator[tuple[types.ArrayTree, dm_env.TimeStep]]:
   """Plays games for as long as the caller asks for timesteps.

@@ -110,26 +110,17 @@ def make(
   """
   if isinstance(game, functional.FunctionalEnvironment):
     game = functional.as_game(game)
-  if isinstance(game, functional.FunctionalGame):
-    environment = game.spec
-  elif hasattr(game, 'teams'):
-    environment = types.make_environment_spec(game)
-  else:
+  if not hasattr(game, 'teams'):
     raise ValueError(
       f'game ({type(game).__name__}) must be a game of teams, or an environment'
       ' in JAX, to be played in the browser; `ftwax film` films any.'
     )
-  spec = games.GameSpec(
-    environment,
-    tuple(game.teams),
-    tuple(game.event_names),
-    tuple(getattr(game, 'roles', ())),
-  )
+  spec = games.spec_of(game)
   scripts = getattr(game, 'scripts', {})
   return PlayableGame(
     name,
     game,
-    game_pages.find(game, environment.actions),
+    game_pages.find(game, spec.environment.actions),
     named_players.NamedPlayers(spec, scripts, source, experiment),
   )
 

@@ -253,13 +253,6 @@ def _real(state: types.ActorState) -> Any:
   )
 
 
-def _body(equation: Any) -> Any:
-  """Returns the program that an equation calls once, or None."""
-  if equation.primitive.name in ('scan', 'while'):
-    return None
-  return equation.params.get('jaxpr') or equation.params.get('call_jaxpr')
-
-
 def _evaluate(program: Any, arguments: Sequence[Any]) -> list[Any]:
   """Evaluates a program by simple operations alone.
 
@@ -279,11 +272,12 @@ def _evaluate(program: Any, arguments: Sequence[Any]) -> list[Any]:
 
   for equation in jaxpr.eqns:
     inputs = [read(variable) for variable in equation.invars]
-    body = _body(equation)
-    if body is not None:
+    params = equation.params
+    body = params.get('jaxpr') or params.get('call_jaxpr')
+    if body and equation.primitive.name not in ('scan', 'while'):
       outputs = _evaluate(body, inputs)
     elif equation.primitive.name == 'cond':
-      sides = [_evaluate(b, inputs[1:]) for b in equation.params['branches']]
+      sides = [_evaluate(branch, inputs[1:]) for branch in params['branches']]
       outputs = [
         jax.lax.select_n(inputs[0].astype(bool), *pair)
         for pair in zip(*sides, strict=True)
@@ -291,7 +285,7 @@ def _evaluate(program: Any, arguments: Sequence[Any]) -> list[Any]:
     elif equation.primitive.name == 'optimization_barrier':
       outputs = inputs
     else:
-      outputs = equation.primitive.bind(*inputs, **equation.params)
+      outputs = equation.primitive.bind(*inputs, **params)
       if not equation.primitive.multiple_results:
         outputs = [outputs]
     values.update(zip(equation.outvars, outputs, strict=True))

@@ -66,7 +66,7 @@ def write_folder(
     game_files.read(source),
     about,
     files.read_object(source / run_directory.VERSIONS_FILE),
-    FILM_FILE if films else None,
+    has_film=bool(films),
   )
   files.write_atomically(directory / CARD_FILE, card)
 
@@ -135,7 +135,7 @@ def _make_card(
   spec: games.GameSpec,
   about: Mapping[str, Any],
   versions: Mapping[str, Any],
-  film: str | None,
+  has_film: bool,
 ) -> str:
   """Returns the card in Markdown, with the front matter that model hubs expect.
 
@@ -144,7 +144,7 @@ def _make_card(
     spec: specs of the game in which the agents were trained.
     about: `members`, and optional facts, e.g. `command`, `seed`, `scores`.
     versions: versions of packages, and the commit.
-    film: name of a film in the folder; None for none.
+    has_film: whether there is a film in the folder.
   """
   members = about.get('members', [])
   facts = {key: value for key, value in about.items() if key != 'members'}
@@ -155,8 +155,8 @@ def _make_card(
     f'{len(members)} recurrent actor-critic agent'
     f'{"s" if len(members) != 1 else ""} trained with ftwax.',
   ]
-  if film is not None:
-    parts.append(f'![A game of the agents]({film})')
+  if has_film:
+    parts.append(f'![A game of the agents]({FILM_FILE})')
   parts += [
     'Load an agent, to act in an environment or to record a film:',
     '```python\nimport ftwax\n\nagent = ftwax.load(folder, member=0)\n'
@@ -164,20 +164,16 @@ def _make_card(
   ]
   if facts:
     parts += ['## Results', _table(facts)]
-  parts += ['## Environment', _table(_describe_game(spec))]
+  environment = {
+    'seats': spec.num_players,
+    'observations': spec.environment.observations,
+    'actions': spec.environment.actions,
+    'events': ', '.join(spec.event_names),
+  }
+  parts += ['## Environment', _table(environment)]
   if versions:
     parts += ['## Versions', _table(versions)]
   return '\n\n'.join(parts) + '\n'
-
-
-def _describe_game(spec: games.GameSpec) -> dict[str, Any]:
-  environment = spec.environment
-  return {
-    'seats': spec.num_players,
-    'observations': environment.observations,
-    'actions': environment.actions,
-    'events': ', '.join(spec.event_names),
-  }
 
 
 def _table(values: Mapping[str, Any]) -> str:
@@ -186,11 +182,7 @@ def _table(values: Mapping[str, Any]) -> str:
     if isinstance(value, Mapping):
       text = ', '.join(f'{key} {entry}' for key, entry in value.items())
     else:
-      text = value if isinstance(value, str) else _plain(value)
+      text = json.dumps(value) if isinstance(value, list) else str(value)
     cell = text.replace('|', '\\|').replace('\n', ' ')
     rows.append(f'| {name.replace("_", " ")} | {cell} |')
   return '\n'.join(rows)
-
-
-def _plain(value: Any) -> str:
-  return json.dumps(value) if isinstance(value, list) else str(value)
