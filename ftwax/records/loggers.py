@@ -248,11 +248,11 @@ class EpisodeFilter:
     self._num_unmerged = num_unmerged
     self._clock = clock
     self._next_time = -math.inf
-    self._merged = _Merged()
+    self._pending: list[dict[str, Any]] = []
 
   def write(self, values: log_values.LoggingData) -> None:
     """Writes a row, or merges it with the next ones."""
-    self._merged.add(log_values.to_plain(values))
+    self._pending.append(log_values.to_plain(values))
     if self._num_unmerged:
       self._num_unmerged -= 1
     else:
@@ -264,53 +264,32 @@ class EpisodeFilter:
 
   def close(self) -> None:
     """Writes the pending rows and closes the logger."""
-    if self._merged.num_rows:
+    if self._pending:
       self._flush()
     self._to.close()
 
   def _flush(self) -> None:
-    row = self._merged.row()
-    self._merged = _Merged()
-    self._to.write(row)
+    rows, self._pending = self._pending, []
+    self._to.write(_merge(rows) if len(rows) > 1 else rows[0])
 
 
-class _Merged:
-  """Rows to be written as a single row."""
-
-  def __init__(self) -> None:
-    self.num_rows = 0
-    self._last: dict[str, Any] = {}
-    self._num_episodes = 0
-    # Sums over episodes and numbers of episodes, by name. Lists are summed
-    # elementwise.
-    self._sums: dict[str, tuple[Any, int]] = {}
-
-  def add(self, row: dict[str, Any]) -> None:
-    """Adds a row of plain values."""
-    num_episodes = row.get(_NUM_EPISODES, 1)
-    self.num_rows += 1
-    self._num_episodes += num_episodes
-    self._last.update(row)
+def _merge(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+  """Returns one row for several; lists are averaged elementwise."""
+  merged: dict[str, Any] = {}
+  # Sums over episodes and numbers of episodes, by name.
+  sums: dict[str, tuple[Any, int]] = {}
+  for row in rows:
+    merged.update(row)
+    count = row.get(_NUM_EPISODES, 1)
     for name, value in row.items():
-      if name in _LAST or not isinstance(value, int | float | list):
-        continue
-      if isinstance(value, list):
-        value = np.asarray(value, np.float64)
-      total, num_before = self._sums.get(name, (0.0, 0))
-      self._sums[name] = (
-        total + num_episodes * value,
-        num_before + num_episodes,
-      )
-
-  def row(self) -> dict[str, Any]:
-    """Returns the merged row; a single row is unchanged."""
-    if self.num_rows == 1:
-      return self._last
-    means = {
-      name: total / max(num_episodes, 1)
-      for name, (total, num_episodes) in self._sums.items()
-    }
-    return self._last | means | {_NUM_EPISODES: self._num_episodes}
+      if name not in _LAST and isinstance(value, int | float | list):
+        if isinstance(value, list):
+          value = np.asarray(value, np.float64)
+        total, before = sums.get(name, (0.0, 0))
+        sums[name] = total + count * value, before + count
+  means = {name: total / max(count, 1) for name, (total, count) in sums.items()}
+  num_episodes = sum(row.get(_NUM_EPISODES, 1) for row in rows)
+  return merged | means | {_NUM_EPISODES: num_episodes}
 
 
 def log_path(
