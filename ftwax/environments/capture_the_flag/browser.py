@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +12,8 @@ from ftwax import types
 from ftwax.environments import game_pages
 from ftwax.environments.capture_the_flag import actions, features, maps, rules
 from ftwax.environments.capture_the_flag import game_config as config_lib
+
+_Config: TypeAlias = config_lib.CaptureTheFlagConfig
 
 # Arrows move on the map; letters relative to the direction of the player.
 _KEYS = (
@@ -40,9 +42,7 @@ _QUARTERS = (
 _NUM_SHARED = 9
 
 
-def make_page(
-  config: config_lib.CaptureTheFlagConfig,
-) -> game_pages.GamePage:
+def make_page(config: _Config) -> game_pages.GamePage:
   """Makes the page of capture the flag.
 
   A state is sent as the concatenation of [num_steps], score [2], carrier, cell
@@ -107,9 +107,7 @@ def make_page(
   return game_pages.GamePage(script, _KEYS, facts, to_page, view, act, steer)
 
 
-def read_config(
-  spec: types.EnvironmentSpec, team_size: int
-) -> config_lib.CaptureTheFlagConfig:
+def read_config(spec: types.EnvironmentSpec, team_size: int) -> _Config:
   """Returns the config of a game in which agents with these specs can play.
 
   The map size, which does not affect the specs, is that of the experiment

@@ -8,12 +8,16 @@ positions outside the view are 0. The view of a player that waits on its pad is
 empty. With `cue_steps`, a last scalar is `rules.cue`.
 """
 
+from typing import TypeAlias
+
 import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
 from ftwax.environments.capture_the_flag import maps, rules, views
+
+_Config: TypeAlias = config_lib.CaptureTheFlagConfig
 
 CHANNELS = (
   'wall',
@@ -49,19 +53,17 @@ SCALARS = (
 _LEAD_SCALE = 3.0
 
 
-def scalar_names(config: config_lib.CaptureTheFlagConfig) -> tuple[str, ...]:
+def scalar_names(config: _Config) -> tuple[str, ...]:
   """Returns the names of the scalars of a game."""
   return (*SCALARS, 'cue') if config.cue_steps else SCALARS
 
 
-def num_features(config: config_lib.CaptureTheFlagConfig) -> int:
+def num_features(config: _Config) -> int:
   """Returns the length of the vector."""
   return len(CHANNELS) * config.view_size**2 + len(scalar_names(config))
 
 
-def observe(
-  state: rules.State, config: config_lib.CaptureTheFlagConfig
-) -> types.Array:
+def observe(state: rules.State, config: _Config) -> types.Array:
   """Returns the observation of each player, float32 [P, num_features]."""
   things = views.locate(state, config)
   parts = _channels(state, things, config) + _scalars(state, things, config)
@@ -69,9 +71,7 @@ def observe(
 
 
 def _channels(
-  state: rules.State,
-  things: views.Things,
-  config: config_lib.CaptureTheFlagConfig,
+  state: rules.State, things: views.Things, config: _Config
 ) -> list[types.Array]:
   """Returns bool [P, V * V] for each channel of a view of V x V cells."""
   tiles = views.tiles_in_view(state, config)
@@ -88,18 +88,14 @@ def _channels(
   return channels
 
 
-def _is_present(
-  state: rules.State, config: config_lib.CaptureTheFlagConfig
-) -> types.Array:
+def _is_present(state: rules.State, config: _Config) -> types.Array:
   """Returns bool [P, K], false for waiting players; see `views.Things`."""
   players = (state.waiting == 0)[views.others(config)]
   return jnp.pad(players, ((0, 0), (0, 4)), constant_values=True)
 
 
 def _scalars(
-  state: rules.State,
-  things: views.Things,
-  config: config_lib.CaptureTheFlagConfig,
+  state: rules.State, things: views.Things, config: _Config
 ) -> list[types.Array]:
   """Returns the scalars of each player, [P, 1] or several at a time."""
   teams = rules.team_of_players(config)

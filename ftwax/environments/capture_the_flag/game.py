@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import TypeAlias
 
 import dm_env
 import jax.numpy as jnp
@@ -20,6 +21,8 @@ from ftwax.environments.capture_the_flag import (
   rules,
 )
 from ftwax.environments.capture_the_flag import game_config as config_lib
+
+_Config: TypeAlias = config_lib.CaptureTheFlagConfig
 
 # Height and width of a cell in films, in pixels.
 _FILM_TILE_SIZE = 32
@@ -47,9 +50,7 @@ def make(
 
 
 @functools.lru_cache
-def _make(
-  config: config_lib.CaptureTheFlagConfig,
-) -> functional.FunctionalGame:
+def _make(config: _Config) -> functional.FunctionalGame:
 
   def reset(key: types.Key) -> tuple[rules.State, dm_env.TimeStep]:
     state = rules.start(key, config)
@@ -88,9 +89,7 @@ def _make(
   )
 
 
-def _make_spec(
-  config: config_lib.CaptureTheFlagConfig,
-) -> types.EnvironmentSpec:
+def _make_spec(config: _Config) -> types.EnvironmentSpec:
   if config.observation == 'features':
     observations = specs.Array(
       (features.num_features(config),), np.float32, 'features'
@@ -111,9 +110,7 @@ def _make_spec(
 
 
 def _timestep(
-  state: rules.State,
-  reward: types.Array,
-  config: config_lib.CaptureTheFlagConfig,
+  state: rules.State, reward: types.Array, config: _Config
 ) -> dm_env.TimeStep:
   """Returns the observations of `state` and the reward [P, num_events]."""
   num_players = config.num_players

@@ -23,6 +23,8 @@ import numpy as np
 from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
 
+_Config: TypeAlias = config_lib.CaptureTheFlagConfig
+
 # Kinds of tiles. A player appears on its pad; a flag stands on its stand.
 FLOOR, WALL, PAD, STAND = range(4)
 
@@ -67,7 +69,7 @@ class Map(NamedTuple):
   pads: types.Array
 
 
-def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
+def make_map(key: types.Key, config: _Config) -> Map:
   """Draws a map; see the module docstring."""
   shape = (config.height // 2 + 1, config.width // 2 + 1)
   # One draw for all: on a CPU each takes a loop, which takes long to compile.
@@ -82,7 +84,9 @@ def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
   pads = jnp.concatenate([pads, image[pads]]).astype(jnp.int32)
   border = _border(config, size)
   walls = _make_walls(draws[4:].reshape(2, *shape), config)
-  closed = _make_symmetric(walls, image)
+  # The lower-numbered cell of each pair of images stands for both.
+  cells = jnp.arange(walls.size)
+  closed = walls.reshape(-1)[jnp.minimum(cells, image)].reshape(walls.shape)
   left_base = _left_base(config, base_row)
   # Gathering by `image` moves each cell to its image, as it is an involution.
   closed &= ~(left_base | left_base.reshape(-1)[image].reshape(closed.shape))
@@ -153,9 +157,7 @@ def flood(is_open: types.Array, start: types.Array) -> types.Array:
   return distance
 
 
-def _draw_size(
-  draws: types.Array, config: config_lib.CaptureTheFlagConfig
-) -> _Size:
+def _draw_size(draws: types.Array, config: _Config) -> _Size:
   """Draws the size of a map within the limits of the config, from draws [2]."""
   sides: list[types.Array | int] = []
   for index, (low, high) in enumerate(
@@ -170,7 +172,7 @@ def _draw_size(
 
 
 def _image_of_cells(
-  config: config_lib.CaptureTheFlagConfig, size: _Size, is_turned: types.Array
+  config: _Config, size: _Size, is_turned: types.Array
 ) -> types.Array:
   """Returns the image of each cell under the symmetry of the map.
 
@@ -190,15 +192,7 @@ def _image_of_cells(
   return jnp.where(is_inside, image, cells).reshape(-1)
 
 
-def _make_symmetric(grid: types.Array, image: types.Array) -> types.Array:
-  """Copies the lower-numbered cell of each pair of images to the other."""
-  cells = jnp.arange(grid.size)
-  return grid.reshape(-1)[jnp.minimum(cells, image)].reshape(grid.shape)
-
-
-def _border(
-  config: config_lib.CaptureTheFlagConfig, size: _Size
-) -> types.Array:
+def _border(config: _Config, size: _Size) -> types.Array:
   """Returns bool [height, width], true along the map's edges and outside."""
   rows, columns = np.indices((config.height, config.width), np.int32)
   is_first = (rows == 0) | (columns == 0)
@@ -206,9 +200,7 @@ def _border(
   return jnp.asarray(is_first | is_last)
 
 
-def _left_base(
-  config: config_lib.CaptureTheFlagConfig, base_row: types.Array
-) -> types.Array:
+def _left_base(config: _Config, base_row: types.Array) -> types.Array:
   """Returns bool [height, width], true in the base of team 0."""
   rows = jnp.arange(config.height)[:, None]
   columns = np.arange(config.width)[None]
@@ -216,9 +208,7 @@ def _left_base(
   return (jnp.abs(rows - base_row) <= _BASE_ROWS) & in_columns
 
 
-def _make_walls(
-  draws: types.Array, config: config_lib.CaptureTheFlagConfig
-) -> types.Array:
+def _make_walls(draws: types.Array, config: _Config) -> types.Array:
   """Makes posts with one arm each, bool [height, width], from two draws."""
   posts, arms = draws[0] < config.wall_density, draw_below(4, draws[1])
   walls = jnp.zeros((config.height, config.width), bool)

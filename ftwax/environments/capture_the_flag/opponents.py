@@ -106,8 +106,10 @@ def _play_tactics(
   key: types.Key, state: rules.State, player: types.Array, config: _Config
 ) -> rules.Action:
   """Tags an opponent if possible, else goes to the target of its role."""
+  # A team of one has no guard.
+  is_guard = (player % config.team_size) % 2 == 1
   target = jnp.where(
-    _is_guard(player, config) & ~rules.carries_flag(state, config)[player],
+    is_guard & ~rules.carries_flag(state, config)[player],
     _guard_target(state, player, config),
     _attack_target(state, player, config),
   )
@@ -118,11 +120,6 @@ def _play_tactics(
     turn=jnp.where(can_tag, turn, action.turn),
     tag=can_tag,
   )
-
-
-def _is_guard(player: types.Array, config: _Config) -> types.Array:
-  """Returns whether `player` is a guard; a team of one has no guard."""
-  return (player % config.team_size) % 2 == 1
 
 
 def _attack_target(

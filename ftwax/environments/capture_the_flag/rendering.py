@@ -9,7 +9,7 @@ red. While a cue tells that a game is reversed, views are negatives.
 
 import functools
 import itertools
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +18,8 @@ from numpy import typing as npt
 from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
 from ftwax.environments.capture_the_flag import maps, rules, views
+
+_Config: TypeAlias = config_lib.CaptureTheFlagConfig
 
 # Grounds: floor, wall and pad as in `maps`, the stands of two teams, and black.
 _BLUE_STAND, _RED_STAND, _DARK = maps.STAND, maps.STAND + 1, maps.STAND + 2
@@ -55,9 +57,7 @@ _NUM_FIGURES = 1 + 2 * 4
 _NUM_FLAGS = 1 + 2
 
 
-def observe(
-  state: rules.State, config: config_lib.CaptureTheFlagConfig
-) -> types.Array:
+def observe(state: rules.State, config: _Config) -> types.Array:
   """Renders the view of each player; see `views`.
 
   Returns:
@@ -109,9 +109,7 @@ def render(
 
 
 def _figures_in_view(
-  state: rules.State,
-  things: views.Things,
-  config: config_lib.CaptureTheFlagConfig,
+  state: rules.State, things: views.Things, config: _Config
 ) -> types.Array:
   """Returns figures in the view of each player, int32 [P, V * V].
 

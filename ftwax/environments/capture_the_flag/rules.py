@@ -22,7 +22,7 @@ opponents score the point. Only the start of a game tells.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,8 @@ from numpy import typing as npt
 from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
 from ftwax.environments.capture_the_flag import maps
+
+_Config: TypeAlias = config_lib.CaptureTheFlagConfig
 
 NOBODY = -1
 
@@ -112,14 +114,12 @@ class Deeds(NamedTuple):
   captured: types.Array
 
 
-def team_of_players(
-  config: config_lib.CaptureTheFlagConfig,
-) -> npt.NDArray[np.int32]:
+def team_of_players(config: _Config) -> npt.NDArray[np.int32]:
   """Returns the team of each player, int32 [P]."""
   return np.asarray(config.teams, np.int32)
 
 
-def start(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> State:
+def start(key: types.Key, config: _Config) -> State:
   """Draws a map and places players on their pads and flags on their stands."""
   game_map = maps.make_map(key, config)
   num_players = config.num_players
@@ -149,18 +149,14 @@ def start(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> State:
   )
 
 
-def start_direction(
-  config: config_lib.CaptureTheFlagConfig,
-) -> npt.NDArray[np.int32]:
+def start_direction(config: _Config) -> npt.NDArray[np.int32]:
   """Returns the inward direction of each player on its pad, int32 [P]."""
   return np.where(team_of_players(config) == 0, maps.EAST, maps.WEST).astype(
     np.int32
   )
 
 
-def step(
-  state: State, action: Action, config: config_lib.CaptureTheFlagConfig
-) -> tuple[State, Deeds]:
+def step(state: State, action: Action, config: _Config) -> tuple[State, Deeds]:
   """Plays one step.
 
   Args:
@@ -186,9 +182,7 @@ def step(
   return state, Deeds(tagged, had_flag, picked_up, returned, captured)
 
 
-def is_over(
-  state: State, config: config_lib.CaptureTheFlagConfig
-) -> types.Array:
+def is_over(state: State, config: _Config) -> types.Array:
   """Returns whether all steps of the game were played, bool []."""
   return state.num_steps >= config.num_steps
 
@@ -205,9 +199,7 @@ def outcome(state: State) -> types.Array:
   return jnp.stack([lead, -lead]).astype(jnp.float32)
 
 
-def carries_flag(
-  state: State, config: config_lib.CaptureTheFlagConfig
-) -> types.Array:
+def carries_flag(state: State, config: _Config) -> types.Array:
   """Returns bool [P], whether each player carries the opponents' flag."""
   opponents = 1 - team_of_players(config)
   return state.carrier[opponents] == np.arange(config.num_players)
@@ -218,18 +210,13 @@ def is_home(state: State) -> types.Array:
   return (state.carrier == NOBODY) & (state.flag_cell == state.map.stands)
 
 
-def steps_in_cells(
-  config: config_lib.CaptureTheFlagConfig,
-) -> npt.NDArray[np.int32]:
+def steps_in_cells(config: _Config) -> npt.NDArray[np.int32]:
   """Returns int32 [4], the change of the cell number in each direction."""
   return maps.STEPS @ np.array([config.width, 1], np.int32)
 
 
 def _move(
-  state: State,
-  action: Action,
-  is_active: types.Array,
-  config: config_lib.CaptureTheFlagConfig,
+  state: State, action: Action, is_active: types.Array, config: _Config
 ) -> State:
   """Turns and moves the players that are not waiting."""
   steps = jnp.asarray(steps_in_cells(config))
@@ -253,11 +240,7 @@ def _move(
   )
 
 
-def aim(
-  state: State,
-  direction: types.Array,
-  config: config_lib.CaptureTheFlagConfig,
-) -> types.Array:
+def aim(state: State, direction: types.Array, config: _Config) -> types.Array:
   """Returns the opponent that a tag of each player would hit.
 
   Args:
@@ -290,10 +273,7 @@ def aim(
 
 
 def _tag(
-  state: State,
-  action: Action,
-  is_active: types.Array,
-  config: config_lib.CaptureTheFlagConfig,
+  state: State, action: Action, is_active: types.Array, config: _Config
 ) -> tuple[State, types.Array]:
   """Returns the state with new cooldowns, and the tags, bool [P, P]."""
   fires = is_active & (action.tag > 0) & (state.cooldown == 0)
@@ -304,9 +284,7 @@ def _tag(
   return state._replace(cooldown=cooldown), tagged
 
 
-def _drop_flags(
-  state: State, is_hit: types.Array, config: config_lib.CaptureTheFlagConfig
-) -> State:
+def _drop_flags(state: State, is_hit: types.Array, config: _Config) -> State:
   """Moves flags along with their carriers; carriers that were hit drop them."""
   is_carried = state.carrier != NOBODY
   # NOBODY becomes player 0, whose values are masked below.
@@ -324,9 +302,7 @@ def _drop_flags(
   )
 
 
-def _send_to_pads(
-  state: State, is_hit: types.Array, config: config_lib.CaptureTheFlagConfig
-) -> State:
+def _send_to_pads(state: State, is_hit: types.Array, config: _Config) -> State:
   """Puts players that were hit on their pads; decrements others' waiting."""
   return state._replace(
     cell=jnp.where(is_hit, state.map.pads, state.cell),
@@ -339,10 +315,7 @@ def _send_to_pads(
 
 
 def _touch_flags(
-  state: State,
-  can_touch: types.Array,
-  tags: types.Array,
-  config: config_lib.CaptureTheFlagConfig,
+  state: State, can_touch: types.Array, tags: types.Array, config: _Config
 ) -> tuple[State, types.Array, types.Array, types.Array]:
   """Lets players pick up, return and capture flags.
 
@@ -403,9 +376,7 @@ def _any_by_team(
 
 
 def _who(
-  is_true: types.Array,
-  players: npt.NDArray[Any],
-  teams: npt.NDArray[np.int32],
+  is_true: types.Array, players: npt.NDArray[Any], teams: npt.NDArray[np.int32]
 ) -> types.Array:
   """Returns a player per team with `is_true` [P], int32 [2], or `NOBODY`."""
   by_team = teams[None, :] == np.arange(2)[:, None]

@@ -5,7 +5,7 @@ left to right, and things belong to the player's own team or to the opponents.
 The same policy can therefore play for either team.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +14,8 @@ from numpy import typing as npt
 from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
 from ftwax.environments.capture_the_flag import maps, rules
+
+_Config: TypeAlias = config_lib.CaptureTheFlagConfig
 
 
 class Things(NamedTuple):
@@ -34,9 +36,7 @@ class Things(NamedTuple):
   view_cell: types.Array
 
 
-def slices(
-  config: config_lib.CaptureTheFlagConfig,
-) -> dict[str, slice]:
+def slices(config: _Config) -> dict[str, slice]:
   """Returns the slice of each kind of thing among the `K`."""
   num_teammates = config.team_size - 1
   num_others = num_teammates + config.team_size
@@ -50,9 +50,7 @@ def slices(
   }
 
 
-def others(
-  config: config_lib.CaptureTheFlagConfig,
-) -> npt.NDArray[np.int32]:
+def others(config: _Config) -> npt.NDArray[np.int32]:
   """Returns each player's teammates, then its opponents, int32 [P, P - 1]."""
   teams = rules.team_of_players(config)
   rows = []
@@ -62,9 +60,7 @@ def others(
   return np.array(rows, np.int32)
 
 
-def locate(
-  state: rules.State, config: config_lib.CaptureTheFlagConfig
-) -> Things:
+def locate(state: rules.State, config: _Config) -> Things:
   """Returns the positions of things relative to each player."""
   teams = rules.team_of_players(config)
   own_and_enemy = np.stack([teams, 1 - teams], axis=1)
@@ -78,7 +74,9 @@ def locate(
   )  # [P, K]
   south = cells // config.width - (state.cell // config.width)[:, None]
   east = cells % config.width - (state.cell % config.width)[:, None]
-  ahead_step, right_step = _axes(state.direction)
+  steps = jnp.asarray(maps.STEPS)
+  ahead_step = steps[state.direction]  # Rows and columns, [P, 2].
+  right_step = steps[(state.direction + 1) % 4]
   # Projections on the player's two axes, [P, K].
   ahead = south * ahead_step[:, :1] + east * ahead_step[:, 1:]
   right = south * right_step[:, :1] + east * right_step[:, 1:]
@@ -94,9 +92,7 @@ def locate(
   return Things(ahead, right, index)
 
 
-def tiles_in_view(
-  state: rules.State, config: config_lib.CaptureTheFlagConfig
-) -> types.Array:
+def tiles_in_view(state: rules.State, config: _Config) -> types.Array:
   """Returns the tiles in the view of each player, int8 [P, view_size ** 2].
 
   Cells outside the map are walls.
@@ -111,15 +107,7 @@ def tiles_in_view(
   return jnp.take(tiles, row * config.width + column, mode='clip')
 
 
-def _axes(direction: types.Array) -> tuple[types.Array, types.Array]:
-  """Returns [rows, columns] of a step ahead and to the right, int32 [P, 2]."""
-  steps = jnp.asarray(maps.STEPS)
-  return steps[direction], steps[(direction + 1) % 4]
-
-
-def _offsets(
-  config: config_lib.CaptureTheFlagConfig,
-) -> npt.NDArray[np.int32]:
+def _offsets(config: _Config) -> npt.NDArray[np.int32]:
   """Returns [rows, columns] from a player to each cell of its view.
 
   Returns:
@@ -129,11 +117,8 @@ def _offsets(
   row, column = np.divmod(np.arange(size * size), size)
   ahead = size - 1 - config.view_behind - row
   right = column - size // 2
-  steps = maps.STEPS
-  offsets = np.stack(
-    [
-      ahead[:, None] * steps[d] + right[:, None] * steps[(d + 1) % 4]
-      for d in range(4)
-    ]
-  )
-  return offsets.astype(np.int32)
+  offsets = [
+    ahead[:, None] * maps.STEPS[d] + right[:, None] * maps.STEPS[(d + 1) % 4]
+    for d in range(4)
+  ]
+  return np.stack(offsets).astype(np.int32)
