@@ -17,10 +17,7 @@ from ftwax.environments import (
   memory_chain,
   recall,
 )
-from ftwax.environments.functional import (
-  FunctionalEnvironment,
-  FunctionalGame,
-)
+from ftwax.environments.functional import FunctionalEnvironment, FunctionalGame
 from ftwax.environments.games import GameEnvironment
 from ftwax.environments.process_games import Stepping
 

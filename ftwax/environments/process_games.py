@@ -174,7 +174,7 @@ class ProcessGames(vector.PythonGames):
         local = [place - process.first for place in own]
         process.send('outcomes', local, wait_s=self._timeout_s)
     found = self._receive([process for process, _ in asked], self._timeout_s)
-    rows = {}
+    rows: dict[int, types.NumpyArray] = {}
     for (_, own), outcomes in zip(asked, found, strict=True):
       rows.update(zip(own, outcomes, strict=True))
     return np.stack([rows[place] for place in places])

@@ -118,7 +118,7 @@ def make_fields(spec: types.EnvironmentSpec) -> list[Field]:
         'observation' + jax.tree_util.keystr(path),
         leaf.shape,
         leaf.dtype,
-        tuple(_observation_demands(leaf, _is_mask(path))),
+        tuple(_observation_demands(leaf, path)),
       )
       for path, leaf in jax.tree.leaves_with_path(spec.observations)
     ),
@@ -139,12 +139,8 @@ def _is_in_order_of_seats(values: Any, rows: Rows) -> Any:
   return is_known & ~is_wrong
 
 
-def _is_mask(path: tuple[Any, ...]) -> bool:
-  return bool(path) and getattr(path[0], 'key', None) == types.ACTION_MASK
-
-
-def _observation_demands(spec: Any, is_mask: bool) -> Iterator[Demand]:
-  if is_mask:
+def _observation_demands(spec: Any, path: tuple[Any, ...]) -> Iterator[Demand]:
+  if path and getattr(path[0], 'key', None) == types.ACTION_MASK:
     yield Demand(
       'allow an action wherever one is taken',
       'end the episode where none is left, or make a seat that waits'

@@ -19,12 +19,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import registry, types
-from ftwax.environments import (
-  environment_faults,
-  games,
-  specified,
-  validation,
-)
+from ftwax.environments import environment_faults, games, specified, validation
 
 # The kinds of dtypes that are real numbers.
 _REAL = 'biuf'
