@@ -34,10 +34,7 @@ class Options(past_runs.Options):
 
 def run(options: Options) -> int:
   """Prints the results."""
-  if options.episodes < 1:
-    raise ValueError(
-      f'episodes ({options.episodes}) must be at least 1; choose 20.'
-    )
+  flags.check_positive(options, 'episodes')
   devices.keep_compiled_functions()
   experiment = past_runs.rebuild(options.run, options.experiment)
   if options.seed is not None:

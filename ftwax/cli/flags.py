@@ -211,9 +211,14 @@ def _members(kind: Any) -> tuple[Any, ...]:
 def _help(kind: type, command: str, description: str) -> str:
   """Formats the flags, those of this class first, then those of its bases."""
   fields = dataclasses.fields(kind)
-  positions = [f for f in fields if 'position' in f.metadata]
-  lines = [f'usage: {command} {_usage_of(positions)}[flags]', '']
-  lines += description.splitlines()
+  words = []
+  for field in fields:
+    if 'position' in field.metadata:
+      word = field.name.upper()
+      is_required = field.default is dataclasses.MISSING
+      words.append(word if is_required else f'[{word}]')
+  usage = ' '.join(['usage:', command, *words, '[flags]'])
+  lines = [usage, '', *description.splitlines()]
   groups: dict[str, list[str]] = {'arguments': [], 'flags': []}
   titles = dict.fromkeys((field.name for field in fields), 'flags')
   for base in kind.__mro__[1:]:
@@ -231,15 +236,6 @@ def _help(kind: type, command: str, description: str) -> str:
   for title, rows in groups.items():
     lines += ['', f'{title}:', *rows] if rows else []
   return '\n'.join(lines)
-
-
-def _usage_of(positions: Sequence[Any]) -> str:
-  words = ''
-  for field in positions:
-    word = field.name.upper()
-    is_required = field.default is dataclasses.MISSING
-    words += f'{word} ' if is_required else f'[{word}] '
-  return words
 
 
 def _label(field: Any) -> str:

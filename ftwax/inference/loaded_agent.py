@@ -56,8 +56,8 @@ class LoadedAgent:
     self.player = players.frozen(actor, variables, game_spec.environment)
     self._state = self.initial_state()
     self._select = jax.jit(actor.select_action)
-    self._encode: Callable[[Any], Any] = _identity
-    self._decode: Callable[[Any], Any] = _identity
+    self._encode: Callable[[Any], Any] = lambda value: value
+    self._decode: Callable[[Any], Any] = lambda value: value
     if game_spec.spaces:
       from ftwax.environments import gymnasium_spaces  # Needs an extra.
 
@@ -84,13 +84,11 @@ class LoadedAgent:
     """
     if timestep.step_type == types.FIRST:
       self._check(timestep)
-    row = jax.tree.map(
-      lambda leaf: np.asarray(leaf)[None], timestep.observation
-    )
+    row = _as_row(timestep.observation)
     action, self._state = self._select_rows(
       row, self._state, timestep.reward, timestep.first()
     )
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], action)
+    return _first_row(action)
 
   @compilation.usual_settings()
   def initial_state(
@@ -145,15 +143,15 @@ class LoadedAgent:
     )
     is_batch = np.ndim(leaf) > len(spec.shape)
     if not is_batch:
-      observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)
-    self._check_observation(jax.tree.map(lambda x: x[0], observation))
+      observation = _as_row(observation)
+    self._check_observation(_first_row(observation))
     if first is None:
       first = state is None
     if state is None:
       state = self.initial_state(len(jax.tree.leaves(observation)[0]))
     action, state = self._select_rows(observation, state, reward, first)
     if not is_batch:
-      action = jax.tree.map(lambda x: np.asarray(x)[0], action)
+      action = _first_row(action)
     return self._decode(action), state
 
   def _select_rows(
@@ -213,8 +211,7 @@ class LoadedAgent:
       )
 
     def act(rows: dm_env.TimeStep) -> types.ArrayTree:
-      action = self.act(_first_row(rows))
-      return jax.tree.map(lambda leaf: leaf[None], action)
+      return _as_row(self.act(_first_row(rows)))
 
     returns: list[float] = []
     length = 0
@@ -305,9 +302,7 @@ class LoadedAgent:
         ' with it; load it from the directory of its run.'
       )
     path = pathlib.Path(directory)
-    variables = jax.tree.map(
-      lambda leaf: np.asarray(leaf)[None], self.variables
-    )
+    variables = _as_row(self.variables)
     sharing.write_folder(self._source, path, [self._member], variables, about)
     return path
 
@@ -334,9 +329,9 @@ class LoadedAgent:
       )
 
 
-def _identity(value: Any) -> Any:
-  return value
+def _first_row(tree: Any) -> Any:
+  return jax.tree.map(lambda leaf: np.asarray(leaf)[0], tree)
 
 
-def _first_row(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-  return jax.tree.map(lambda leaf: np.asarray(leaf)[0], timestep)
+def _as_row(tree: Any) -> Any:
+  return jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)

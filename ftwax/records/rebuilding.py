@@ -185,31 +185,20 @@ def _fit(plain: Any, kind: Any, key: str) -> Any:
     return plain
   if origin is typing.Literal and plain in arguments:
     return plain
-  if isinstance(plain, list) and origin in (
-    tuple,
-    list,
-    collections.abc.Sequence,
-  ):
+  sequences = (tuple, list, collections.abc.Sequence)
+  if isinstance(plain, list) and origin in sequences:
     if origin is not tuple or arguments[-1:] == (Ellipsis,):
       arguments = (arguments or (Any,))[:1] * len(plain)
     if len(arguments) == len(plain):
-      entries = [
-        rebuild(entry, argument, f'{key}.{i}')
-        for i, (entry, argument) in enumerate(
-          zip(plain, arguments, strict=True)
-        )
-      ]
+      pairs = enumerate(zip(plain, arguments, strict=True))
+      entries = [rebuild(*pair, f'{key}.{i}') for i, pair in pairs]
       return entries if origin is list else tuple(entries)
   # Before numbers, since a bool is an int in Python.
   if isinstance(plain, bool) or kind is bool:
     if isinstance(plain, bool) and kind is bool:
       return plain
-  elif kind is float and isinstance(plain, int | float):
-    return float(plain)
-  elif (
-    kind is float
-    and isinstance(plain, str)
-    and plain in config_files.NOT_FINITE
+  elif kind is float and (
+    isinstance(plain, int | float) or plain in config_files.NOT_FINITE
   ):
     return float(plain)
   elif kind is int and isinstance(plain, float) and plain.is_integer():

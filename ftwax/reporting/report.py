@@ -443,8 +443,5 @@ def _curves(run_dir: pathlib.Path) -> list[str]:
   figure = curves.figure(run_dir)
   if figure is None:
     return []
-  return page.charts(
-    'Learning curve',
-    'Episode return (line: mean; band: range).',
-    [figure],
-  )
+  caption = 'Episode return (line: mean; band: range).'
+  return page.charts('Learning curve', caption, [figure])

@@ -55,18 +55,14 @@ def read_event_names(
   return names or [f'event {i}' for i in range(num_events)]
 
 
-def _event_names(
-  run_dir: str | os.PathLike[str], num_events: int
-) -> list[str] | None:
+def _event_names(run_dir: str | os.PathLike[str], num_events: int) -> list[str]:
   names = run_directory.read_game(run_dir, 'event_names')
-  if names is None:
-    return None
-  if len(names) != num_events:
+  if names is not None and len(names) != num_events:
     raise ValueError(
       f'{run_directory.GAME_FILE} in {run_dir} must name the {num_events}'
       f' events of the run, and names {len(names)}; restore it from a copy.'
     )
-  return [drawing.readable(str(name)) for name in names]
+  return [drawing.readable(str(name)) for name in names or ()]
 
 
 def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
