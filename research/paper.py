@@ -39,6 +39,7 @@ import wide_priors
 from ftwax import types
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag as game_lib
+from ftwax.environments import delays as delays_lib
 from ftwax.environments.capture_the_flag import browser
 from ftwax.inference import exploiting, loaded_agent, loading
 from ftwax.population import players
@@ -277,21 +278,15 @@ def delay(
 
   def init(key: types.Key, batch_size: int) -> Any:
     nothing = jax.tree.map(
-      lambda spec: jnp.zeros((longest + 1, batch_size), spec.dtype), action_spec
+      lambda spec: jnp.zeros((longest, batch_size), spec.dtype), action_spec
     )
     return actor.init(key, batch_size), nothing
 
   def select_action(variables: Any, timestep: Any, state: Any) -> Any:
-    (variables, steps), (inner, chosen) = variables, state
+    (variables, steps), (inner, waiting) = variables, state
     action, inner = actor.select_action(variables, timestep, inner)
-    # [longest + 1, B], the newest last.
-    chosen = jax.tree.map(
-      lambda before, new: jnp.concatenate([before[1:], new[None]]),
-      chosen,
-      action,
-    )
-    taken = jax.tree.map(lambda leaf: leaf[longest - steps], chosen)
-    return taken, (inner, chosen)
+    taken, waiting = delays_lib.delay(waiting, action, steps)
+    return taken, (inner, waiting)
 
   return actor._replace(init=init, select_action=select_action)
 

@@ -164,8 +164,9 @@ def train_arm(options: Options) -> None:
     state = compilation.jit_unoptimized(init)(keys)
     if options.arm == 'found':
       found = read_best(options, 'copies').internal_rewards[: len(seeds), None]
+      rewards = state.training.internal_rewards
       members = state.training._replace(
-        internal_rewards=found + 0.0 * state.training.internal_rewards
+        internal_rewards=jnp.broadcast_to(found, rewards.shape)
       )
       population = state.population._replace(members=members)
       state = state._replace(population=population)
@@ -272,8 +273,12 @@ def read_best(
 ) -> types.ActorVariables:
   """Returns the best members of an arm at a time, leaves [seeds, ...]."""
   _, _, *leaves = _load(_directory(options, arm) / 'best.npz')
-  template = _variables(_make(options, 'apart'))
-  return _like(template, [leaf[time] for leaf in leaves])
+  return _like(_template(options), [leaf[time] for leaf in leaves])
+
+
+@functools.cache
+def _template(options: Options) -> types.ActorVariables:
+  return _variables(_make(options, 'apart'))
 
 
 def _directory(options: Options, arm: str) -> pathlib.Path:

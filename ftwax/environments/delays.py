@@ -17,7 +17,7 @@ class State(NamedTuple):
 
   Attributes:
     state: its own state.
-    waiting: the last actions, leaves [longest, ...], the oldest first.
+    waiting: the last actions, leaves [max_delay, ...], the oldest first.
     delay: int32 [], how many steps actions of this episode wait.
   """
 
@@ -26,23 +26,34 @@ class State(NamedTuple):
   delay: types.Array
 
 
+def delay(
+  waiting: types.ArrayTree, action: types.ArrayTree, num_steps: types.Array
+) -> tuple[types.ArrayTree, types.ArrayTree]:
+  """Returns the action of `num_steps` ago, and what waits after this one."""
+  actions = jax.tree.map(
+    lambda leaf, new: jnp.concatenate([leaf, new[None]]), waiting, action
+  )
+  taken = jax.tree.map(lambda leaf: leaf[len(leaf) - 1 - num_steps], actions)
+  return taken, jax.tree.map(lambda leaf: leaf[1:], actions)
+
+
 def make(
-  environment: functional.AnyEnvironment, longest: int
+  environment: functional.AnyEnvironment, max_delay: int
 ) -> functional.AnyEnvironment:
   """Returns the environment with actions that take effect late.
 
-  Each episode draws how late, from 0 to `longest` steps, the same for all seats
-  and unknown to them. Until the first action takes effect, action 0 does, or
-  the allowed one that is closest to it.
+  Each episode draws how late, from 0 to `max_delay` steps, the same for all
+  seats and unknown to them. Until the first action takes effect, action 0 does,
+  or the allowed one that is closest to it.
 
   Args:
     environment: one environment or game, not a vector.
-    longest: the longest delay, in steps.
+    max_delay: the most steps that an action waits.
 
   Raises:
-    ValueError: if `longest` is negative.
+    ValueError: if `max_delay` is negative.
   """
-  specified.check_at_least(0, longest=longest)
+  specified.check_at_least(0, max_delay=max_delay)
   seats: tuple[int, ...] = ()
   if isinstance(environment, functional.FunctionalGame):
     seats = (len(environment.teams),)
@@ -50,23 +61,18 @@ def make(
   def start(spec: specs.Array) -> types.Array:
     low, high = getattr(spec, 'minimum', 0), getattr(spec, 'maximum', 0)
     nothing = np.clip(np.zeros(spec.shape, spec.dtype), low, high)
-    return jnp.broadcast_to(nothing, (longest, *seats, *spec.shape))
+    return jnp.broadcast_to(nothing, (max_delay, *seats, *spec.shape))
 
   def reset(key: types.Key) -> Any:
     key, delay_key = jax.random.split(key)
     state, timestep = environment.reset(key)
     waiting = jax.tree.map(start, environment.spec.actions)
-    delay = jax.random.randint(delay_key, (), 0, longest + 1)
-    return State(state, waiting, delay), timestep
+    num_steps = jax.random.randint(delay_key, (), 0, max_delay + 1)
+    return State(state, waiting, num_steps), timestep
 
   def step(state: State, action: types.ArrayTree) -> Any:
-    actions = jax.tree.map(
-      lambda waiting, new: jnp.concatenate([waiting, new[None]]),
-      state.waiting,
-      functional.cast_like(action, state.waiting),
-    )
-    taken = jax.tree.map(lambda leaf: leaf[longest - state.delay], actions)
-    waiting = jax.tree.map(lambda leaf: leaf[1:], actions)
+    action = functional.cast_like(action, state.waiting)
+    taken, waiting = delay(state.waiting, action, state.delay)
     inner, timestep = environment.step(state.state, taken)
     return State(inner, waiting, state.delay), timestep
 

@@ -89,10 +89,10 @@ class Options(launch.Options):
   def defaults(self) -> dict[str, Any]:
     """Returns the sizes of other runs than the short one of small agents."""
     kind = 'long' if self.long else self.agent
-    if self.game == 'small_cue' and not self.long:
-      kind = self.game
     if self.gpu:
       return {'num_devices': 1, 'eval_every': 0, **_GPU_SIZES[kind]}
+    if self.game == 'small_cue' and not self.long:
+      kind = self.game
     return _SIZES[kind]
 
 
@@ -119,10 +119,9 @@ _SIZES = {
   'long': {'eval_every': 10_000_000, **_sizes(160_000_000, 8, 64, 2000)},
 }
 
-# With these, but those of small_cue, runs learned on an H200.
+# With these, runs of the standard game learned on an H200.
 _GPU_SIZES = {
   'small': _sizes(500_000_000, 4, 2048, 96_000),
-  'small_cue': _sizes(100_000_000, 1, 2048, 0),
   'paper': _sizes(85_000_000, 4, 1024, 6000),
   'long': _sizes(350_000_000, 8, 2048, 30_000),
 }

@@ -88,5 +88,5 @@ def test_a_game_keeps_its_scripts_scores_and_display():
 
 
 def test_negative_delays():
-  with pytest.raises(ValueError, match=r'longest \(-1\) must be at least 0'):
+  with pytest.raises(ValueError, match=r'max_delay \(-1\) must be at least 0'):
     delays.make(catch.make(), -1)

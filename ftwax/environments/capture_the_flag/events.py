@@ -49,9 +49,8 @@ def count(deeds: rules.Deeds, teams: Sequence[int]) -> types.Array:
   """
   had_flag = deeds.had_flag
   done = [deeds.captured > 0, deeds.picked_up, deeds.returned]
-  gifts = deeds.captured < 0
   done_by_others = jnp.einsum(
-    'qk,pqkc->pc', jnp.stack([*done, gifts], axis=1).astype(jnp.float32),
+    'qk,pqkc->pc', jnp.stack([*done, deeds.captured < 0], 1, dtype=jnp.float32),
     _others(tuple(teams)),
   )  # fmt: skip
   was_tagged = maps.any_along(deeds.tagged, 0)

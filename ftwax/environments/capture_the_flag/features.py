@@ -75,7 +75,9 @@ def _channels(
 ) -> list[types.Array]:
   """Returns bool [P, V * V] for each channel of a view of V x V cells."""
   tiles = views.tiles_in_view(state, config)
-  present = _is_present(state, config)
+  # Flags and stands are always there; players are not while they wait.
+  players = (state.waiting == 0)[views.others(config)]
+  present = jnp.pad(players, ((0, 0), (0, 4)), constant_values=True)
   is_active = (state.waiting == 0)[:, None]
   index = jnp.where(present & is_active, things.view_cell, -1)
   cells = np.arange(config.view_size**2)
@@ -86,12 +88,6 @@ def _channels(
     maps.any_along(is_there[:, where[name]], 1) for name in CHANNELS[1:]
   ]
   return channels
-
-
-def _is_present(state: rules.State, config: _Config) -> types.Array:
-  """Returns bool [P, K], false for waiting players; see `views.Things`."""
-  players = (state.waiting == 0)[views.others(config)]
-  return jnp.pad(players, ((0, 0), (0, 4)), constant_values=True)
 
 
 def _scalars(

@@ -102,9 +102,9 @@ def draw_below(limit: types.Array | int, draws: types.Array) -> types.Array:
 
 
 def any_along(is_true: types.Array, axis: int) -> types.Array:
-  """Returns `jnp.any` along a short axis, which no kernel of a GPU ends with.
+  """Returns `jnp.any` along a short axis, as operations on elements.
 
-  Reductions do; operations on each element become part of the next kernel.
+  XLA fuses these, while on a GPU each reduction ends a kernel.
   """
   parts = jnp.moveaxis(is_true, axis, 0)
   return functools.reduce(
