@@ -277,8 +277,8 @@ def _read_manifest(directory: pathlib.Path) -> tuple[str, str, dict[str, Any]]:
   if layout != LAYOUT:
     raise CheckpointError(f'checkpoint {directory} {layout_message(layout)}')
   try:
-    ((name, expected),) = dict(manifest['files']).items()
-    metadata = dict(json.loads(manifest['metadata']))
+    ((name, expected),) = {**manifest['files']}.items()
+    metadata = {**json.loads(manifest['metadata'])}
   except (KeyError, TypeError, ValueError, RecursionError) as error:
     raise DamagedError(
       f'{MANIFEST_FILE} is not what ftwax writes ({error!r})'
@@ -336,7 +336,7 @@ def _read_header(stream: IO[bytes]) -> tuple[dict[str, Leaf], int, int]:
   size = int.from_bytes(stream.read(8), 'little')
   if size > files.MAX_BYTES:
     raise ValueError(f'its header has {size} bytes')
-  plain = dict(json.loads(stream.read(size)))
+  plain = {**json.loads(stream.read(size))}
   plain.pop('__metadata__', None)
   leaves, end = {}, 0
   for name in sorted(plain, key=lambda name: list(plain[name]['data_offsets'])):

@@ -164,6 +164,7 @@ _CRAFTED = {
   'metadata of a list': (_with(metadata='[3]'), 'not what ftwax writes'),
   'metadata too deep': (_with(metadata='[' * 10**5), 'not what ftwax writes'),
   'no arrays': (_with(files={}), 'not what ftwax writes'),
+  'a pair': (_with(files=[[None, None]]), 'not what ftwax writes'),
   'two files': (_with(files={'a': '', 'b': ''}), 'not what ftwax writes'),
   'a file outside': (_with(files={'../a.safetensors': ''}), 'no file of arr'),
   'an absolute file': (_with(files={'/etc/passwd': ''}), 'no file of arrays'),
