@@ -174,7 +174,6 @@ class RPTH(hk.Module):
       # From slow to fast: a level sees this step's state of the level above,
       # which has been replaced, and the last step's of the level below.
       for i in reversed(range(len(levels))):
-        # [B, context_size]
         context = _make_context(i, levels, state.sample, gradient_scale)
         # The fastest level ticks always: slow_period ** 0 is one.
         mask = ticks[i] if i else None
@@ -202,7 +201,7 @@ class RPTH(hk.Module):
 
 
 def _context_size(config: cores.RPTH, num_words: int, index: int) -> int:
-  """Returns the size of the vector that `_make_context` returns."""
+  """Returns the size of all that `_make_context` returns."""
   context_size = config.num_latents + num_words
   if index:
     context_size = config.hidden_size + 2 * num_words
@@ -217,8 +216,8 @@ def _make_context(
   levels: list[rpth_level.LevelState],
   sample: types.Array,
   gradient_scale: types.Array,
-) -> types.Array:
-  """Returns [B, context_size], a level's inputs but for the network's inputs.
+) -> list[types.Array]:
+  """Returns a level's inputs but for the network's, [B, context_size] in all.
 
   - From the next slower level, in this step: the LSTM's output, the words read,
     and the latent. Their gradient is scaled.
@@ -238,7 +237,7 @@ def _make_context(
     context += [below.output, below.words]
   else:
     context.append(sample)
-  return jnp.concatenate([*context, levels[index].words], axis=-1)
+  return [*context, levels[index].words]
 
 
 def _ticks(step: types.Array, period: types.Array, level: int) -> types.Array:

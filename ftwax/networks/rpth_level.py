@@ -41,12 +41,12 @@ class LevelInputs(NamedTuple):
 
   Attributes:
     prepared: this step's entry of the result of `Level.prepare`.
-    context: float32 [B, context_size], inputs other than the network's inputs.
+    context: inputs other than the network's, float32 [B, context_size] in all.
     mask: bool [B], the rows that do the step; None for all.
   """
 
   prepared: Any
-  context: types.Array
+  context: list[types.Array]
   mask: types.Array | None
 
 

@@ -70,13 +70,11 @@ def _forward(step: Any, consts: Any, carry: Any, xs: Any) -> Any:
     packed, _ = scans.pack(step(consts, unpack(packed)[0], x))
     return packed, packed
 
-  _, rows = jax.lax.scan(packed_step, packed, xs)
-  after, ys = unpack(rows)
-  carries = jax.tree.map(
-    lambda first, leaf: jnp.concatenate([first[None], leaf[:-1]]), carry, after
+  end, rows = jax.lax.scan(packed_step, packed, xs)
+  before = jax.tree.map(
+    lambda first, leaf: jnp.concatenate([first[None], leaf[:-1]]), packed, rows
   )
-  end = jax.tree.map(lambda leaf: leaf[-1], after)
-  return (end, ys), (consts, carries, xs)
+  return (unpack(end)[0], unpack(rows)[1]), (consts, unpack(before)[0], xs)
 
 
 def _backward(step: Any, residuals: Any, cotangents: Any) -> Any:
@@ -88,11 +86,15 @@ def _backward(step: Any, residuals: Any, cotangents: Any) -> Any:
 
   pull, leaves = _linearize_all(functools.partial(outputs, consts), carries, xs)
 
-  def back(cotangent: Any, inputs: tuple[Any, Any]) -> tuple[Any, Any]:
-    rows, y = inputs
-    return pull(rows, [*cotangent, *y]), cotangent
+  packed, unpack = scans.pack(end)
 
-  begin, after = scans.scan(back, end, (leaves, ys), reverse=True)
+  def back(packed: Any, inputs: tuple[Any, Any]) -> tuple[Any, Any]:
+    rows, y = inputs
+    return scans.pack(pull(rows, [*unpack(packed), *y]))[0], packed
+
+  begin, after = map(
+    unpack, jax.lax.scan(back, packed, (leaves, ys), reverse=True)
+  )
 
   def all_outputs(consts_: Any, xs_: Any) -> list[types.Array]:
     given = _with_floats(consts, consts_), carries, _with_floats(xs, xs_)

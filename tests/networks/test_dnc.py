@@ -296,7 +296,7 @@ def test_any_core_may_be_the_controller(key):
   _, unroll, initial_state = transformed.apply
   state = initial_state({}, None, BATCH)
   outputs, last = jax.jit(unroll)(params, None, inputs, start, state)
-  assert outputs.features.shape == (9, BATCH, 256)
+  assert outputs.features.shape == (9, BATCH, config.output_size)
   assert last.controller.shape == (BATCH, 8)
 
 
@@ -366,3 +366,7 @@ def test_usage_gradient_is_a_switch(key):
 def test_bad_memories(kwargs, message):
   with pytest.raises(ValueError, match=message):
     cores.Memory(**kwargs)
+
+
+def test_features_may_be_without_projection():
+  assert cores.DNC(4, output_size=None).output_size is None

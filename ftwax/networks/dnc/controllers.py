@@ -17,9 +17,9 @@ from ftwax.networks import deferred, recurrence, recurrent_cores
 
 # `(prepared, fed_back, state, hyperparameters) -> (output, state)` does one
 # step, leaves [B, ...]: `prepared` is this step's entry of the result of
-# `Controller.prepare`, and `fed_back` is [B, num_fed_back].
+# `Controller.prepare`, and `fed_back` has arrays of [B, num_fed_back] in all.
 ControllerStep = Callable[
-  [Any, types.Array, Any, types.Hyperparameters | None],
+  [Any, list[types.Array], Any, types.Hyperparameters | None],
   tuple[types.Array, Any],
 ]
 
@@ -94,13 +94,13 @@ class LSTMController(hk.Module):
 
     def step(
       prepared: PreparedGates,
-      fed_back: types.Array,
+      fed_back: list[types.Array],
       state: recurrent_cores.LSTMState,
       hyperparameters: types.Hyperparameters | None,
     ) -> tuple[types.Array, recurrent_cores.LSTMState]:
       del hyperparameters
       # [B, num_fed_back + hidden_size]
-      recurrent = jnp.concatenate([fed_back, state.hidden], axis=-1)
+      recurrent = jnp.concatenate([*fed_back, state.hidden], axis=-1)
       gates = prepared.gates + deferred.dot(recurrent, weights, prepared.tap)
       state = recurrent_cores.lstm_cell(gates, state.cell, self._forget_bias)
       return state.hidden, state
@@ -126,11 +126,11 @@ class CoreController:
 
     def step(
       prepared: types.Array,
-      fed_back: types.Array,
+      fed_back: list[types.Array],
       state: types.RecurrentState,
       hyperparameters: types.Hyperparameters | None,
     ) -> tuple[types.Array, types.RecurrentState]:
-      inputs = jnp.concatenate([prepared, fed_back], axis=-1)
+      inputs = jnp.concatenate([prepared, *fed_back], axis=-1)
       output, state = self._core(inputs, state, hyperparameters)
       return output.features, state
 

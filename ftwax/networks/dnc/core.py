@@ -113,7 +113,7 @@ class DNC(hk.Module):
       prepared, tap = prepared
       words = memory_state.join_words(state.memory)
       hidden, controller = control(
-        prepared, words, state.controller, hyperparameters
+        prepared, [words], state.controller, hyperparameters
       )
       _check_hidden_size(hidden, self._config.hidden_size)
       hidden = clip(hidden, self._config.clip_value)
