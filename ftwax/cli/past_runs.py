@@ -7,7 +7,7 @@ import pathlib
 from ftwax.cli import flags, launch
 from ftwax.inference import loading
 from ftwax.inference import playable as playable_lib
-from ftwax.records import rebuilding, run_directory
+from ftwax.records import files, rebuilding, run_directory
 from ftwax.runtime import experiment as experiment_lib
 
 EXPERIMENT_HELP = (
@@ -74,8 +74,10 @@ def rebuild(
   )
   # Scripts alone: no folder says which agents of other folders to load.
   held_out = run_directory.read_config(source).get('held_out')
-  named = held_out.values() if isinstance(held_out, dict) else held_out or ()
-  return made.replace(held_out=tuple(s for s in named if isinstance(s, str)))
+  with files.reading(source / run_directory.CONFIG_FILE, 'held-out opponents'):
+    named = held_out.values() if isinstance(held_out, dict) else held_out or ()
+    scripts = tuple(each for each in named if isinstance(each, str))
+  return made.replace(held_out=scripts)
 
 
 def find_game(

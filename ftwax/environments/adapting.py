@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ftwax import extras, types
-from ftwax.environments import functional, jax_adapters
+from ftwax.environments import functional, jax_adapters, vector
 
 _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
 
@@ -152,6 +152,8 @@ def make_factory(environment: Environment) -> Callable[..., Any]:
     return functools.partial(wrap, environment)
   if isinstance(environment, _IN_JAX):
     return functools.partial(_get, environment)
+  if isinstance(environment, vector.VectorFactory):
+    return environment
   try:
     signature = inspect.signature(environment)
   except ValueError:  # Of some built-in functions.

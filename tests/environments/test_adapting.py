@@ -20,6 +20,7 @@ from ftwax.environments import (
   game_vectors,
   gymnasium_adapter,
   recall,
+  vector,
 )
 
 _SMALL = capture_the_flag.CaptureTheFlagConfig(
@@ -159,6 +160,16 @@ def test_an_environment_has_a_name(environment, name):
 def test_first_mistakes_are_told_with_a_remedy(environment, message):
   with pytest.raises(ValueError, match=message):
     _play(environment)
+
+
+def test_a_factory_of_vectors_makes_one_vector():
+  def make(num_environments, seed):
+    made = gymnasium.make_vec(
+      'CartPole-v1', num_environments, vectorization_mode='sync'
+    )
+    return gymnasium_adapter.GymnasiumVectorEnvironment(made, seed)
+
+  assert _play(vector.VectorFactory(make)).reward.shape == (2,)
 
 
 def test_what_cannot_be_copied_is_refused():

@@ -21,7 +21,9 @@ HUNT = (0, 0, 0, 1), (0, 0, 0, 1)
 FREE_FOR_ALL = (0, 1, 2), (0, 1, 0)
 
 
-def _run(directory, runtime, teams, roles, num_steps=12_000, **rules):
+def _run(
+  directory, runtime, teams, roles, num_steps=12_000, options=(), **rules
+):
   """Runs two members and returns the result and the last evaluation."""
   experiment = population_helpers.make_experiment(
     functional_fakes.make_role_matching(teams, roles),
@@ -32,6 +34,7 @@ def _run(directory, runtime, teams, roles, num_steps=12_000, **rules):
       'population': config_lib.PopulationConfig(
         2, own_team_fraction=0.5, **rules
       ),
+      **dict(options),
     },
   )
   run = run_helpers.make_run(runtime, directory)
@@ -59,9 +62,8 @@ def test_three_play_against_one(tmp_path):
     return jnp.zeros(len(seats), jnp.int32), state
 
   prey = players.Player(lambda key, size: (), never_right, roles=(1,))
-  result, row = _run(
-    tmp_path, 'device', *HUNT, opponents={'prey': prey}, num_environments=16
-  )
+  options = {'opponents': {'prey': prey}, 'num_environments': 16}
+  result, row = _run(tmp_path, 'device', *HUNT, options=options)
   # Members play its role in training alone.
   assert row['role_returns'][0] > 0.9 and row['role_returns'][1] is None
   # It is right half of the time.
@@ -81,7 +83,7 @@ def test_players_stay_until_a_game_ends(tmp_path, monkeypatch):
       return method(self, *args)
 
     monkeypatch.setattr(arena_lib.Arena, name, spy)
-  _, row = _run(tmp_path, 'local', *FREE_FOR_ALL, num_steps=6_000)
+  _, row = _run(tmp_path, 'local', *FREE_FOR_ALL)
   assert min(row['role_returns']) > 0.8
   seated = [index for index, name in enumerate(calls) if name == 'seat']
   assert len(seated) > 2

@@ -224,7 +224,7 @@ def test_a_round_of_games_is_recorded(key):
   np.testing.assert_array_equal(state.population.games, played)
   config = rounds.loop.config
   ratings = np.asarray(state.population.ratings)
-  np.testing.assert_allclose(ratings.sum(), 4 * config.initial_rating)
+  np.testing.assert_allclose(ratings.sum(), 4 * state_lib.INITIAL_RATING)
   expected = _rate(config, seats, scores)
   np.testing.assert_allclose(ratings, expected, atol=0.01)
   again, _ = rounds.play(rounds.init(key))
@@ -271,7 +271,7 @@ def _scores(made, report, seats):
 
 def _rate(config, seats, scores):
   """Returns Elo ratings after games in turn, in NumPy."""
-  ratings = np.full(config.num_members, config.initial_rating)
+  ratings = np.full(config.num_members, state_lib.INITIAL_RATING)
   for row, score in zip(
     np.resize(seats, (len(scores), 4)), scores, strict=True
   ):
