@@ -13,8 +13,8 @@ MAX_LAUNCHES = {
   'feed-forward': 5_700,
   'gru': 5_000,
   'main experiment': 3_500,
-  'rpth': 10_500,
-  'whole agent': 20_200,
+  'rpth': 9_500,
+  'whole agent': 19_000,
 }
 
 

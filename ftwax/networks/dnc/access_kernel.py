@@ -15,12 +15,13 @@ mask.
 
 import dataclasses
 import functools
-import itertools
 import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import flatten_util
 
 from ftwax import scans, types
 from ftwax.networks.dnc import addressing, interfaces, memory_state
@@ -81,15 +82,12 @@ def _forward(config: interfaces.Memory, *inputs: Any) -> Any:
 
 
 def _backward(config: interfaces.Memory, rows: Any, cotangent: Any) -> Any:
-  num_rows, size = rows.shape
-  gradient = _call(_backward_kernel, config, size, rows, _pack(cotangent))
-
-  def example() -> tuple[Any, ...]:
-    numbers = jnp.zeros((num_rows, interfaces.interface_size(config)))
-    state = memory_state.initial_state(config, num_rows)
-    return state, numbers, numbers[:, 0]
-
-  return _unpack(gradient, jax.eval_shape(example))
+  gradient = _call(
+    _backward_kernel, config, rows.shape[1], rows, _pack(cotangent)
+  )
+  numbers = jnp.zeros((1, interfaces.interface_size(config)))
+  state = memory_state.initial_state(config, 1)
+  return _unpack(gradient, (state, numbers, numbers[:, 0]))
 
 
 _access.defvjp(_forward, _backward)
@@ -97,22 +95,15 @@ _access.defvjp(_forward, _backward)
 
 def _pack(tree: Any) -> types.Array:
   """Joins leaves [B, ...] to one vector of each row."""
-  leaves = jax.tree.leaves(tree)
-  return jnp.concatenate(
-    [leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=-1
-  )
+  return jax.vmap(lambda row: flatten_util.ravel_pytree(row)[0])(tree)
 
 
 def _unpack(rows: types.Array, tree: Any) -> Any:
-  """Undoes `_pack`, with the shapes of `tree`."""
-  leaves, structure = jax.tree.flatten(tree)
-  sizes = [math.prod(leaf.shape[1:]) for leaf in leaves]
-  ends = list(itertools.accumulate(sizes))[:-1]
-  parts = jnp.split(rows, ends, axis=-1)
-  return jax.tree.unflatten(
-    structure,
-    [x.reshape(leaf.shape) for x, leaf in zip(parts, leaves, strict=True)],
-  )
+  """Undoes `_pack`, for leaves like those of a tree."""
+  one = jax.tree.map(lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), tree)
+  with jax.ensure_compile_time_eval():
+    _, unravel = flatten_util.ravel_pytree(one)
+  return jax.vmap(unravel)(rows)
 
 
 def _call(
