@@ -124,7 +124,7 @@ def pytest_collection_finish(session):
 # What a test process holds at most.
 _MAX_RESIDENT_BYTES = 2_000_000_000
 _FREED_AT_BYTES = 1_500_000_000
-_MAX_MAPS = 20_000
+_MAX_MAPS = 30_000  # Linux allows 65,530.
 
 
 def pytest_runtest_teardown(item):

@@ -145,7 +145,7 @@ def test_members_keep_their_own_and_copies_take_their_parents(tmp_path):
     result.state, jax.random.PRNGKey(0), experiment.population
   )
   parent = np.array([1, 1, 3, 3])
-  copied = evolution.copy_rows(population, parent).members
+  copied = evolution.copy_rows(population, parent, parent < 0).members
   for name in ('observation_statistics', 'return_statistics'):
     run_helpers.assert_same(
       getattr(copied, name),
