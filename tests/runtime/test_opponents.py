@@ -64,7 +64,9 @@ def test_one_agent_learns_beside_a_script_and_then_meets_itself(run):
     agent.variables.internal_rewards, result.state.internal_rewards[0]
   )
   again = _make_experiment(
-    opponents={'before': agent.player}, max_num_actor_steps=48
+    seed=2,  # Whose first parameters play at chance.
+    opponents={'before': agent.player},
+    max_num_actor_steps=48,
   )
   result = run(again, 'again', eval_every=48, num_eval_episodes=12)
   (row,) = loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))
