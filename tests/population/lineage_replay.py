@@ -44,20 +44,14 @@ def _replay_generation(population, group):
     is_redrawn[row['member']] = row['parent'] == row['member']
   population = evolution.copy_rows(population, parent, is_redrawn)
   traits = evolution.traits(population.members)
-  named = {
-    part: dict(lineage_lib._leaves(tree))
-    for part, tree in traits._asdict().items()
-  }
-  for part, columns in named.items():
-    for name, column in columns.items():
-      values = np.array(column)
+  names = lineage_lib._values_by_name(traits)
+  new_traits = {}
+  for part, tree in traits._asdict().items():
+    leaves, structure = jax.tree.flatten(jax.tree.map(np.array, tree))
+    for leaf, name in zip(leaves, names[part], strict=True):
       for row in group:
-        values[row['member']] = _number(row[part][name])
-      columns[name] = values
-  new_traits = {
-    part: jax.tree.unflatten(jax.tree.structure(tree), named[part].values())
-    for part, tree in traits._asdict().items()
-  }
+        leaf[row['member']] = _number(row[part][name])
+    new_traits[part] = jax.tree.unflatten(structure, leaves)
   return population._replace(members=population.members._replace(**new_traits))
 
 
