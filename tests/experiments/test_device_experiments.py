@@ -28,7 +28,7 @@ def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
   assert re.search(rf'{name}: \d,\d\d\d of 1,200 steps', result.stdout)
   assert (run_dir / 'report.html').exists()
   # What was compiled is kept for the next start.
-  assert list((tmp_path / 'ftwax' / 'jax').glob('jit_call-*'))
+  assert list((tmp_path / 'ftwax' / 'jax').rglob('jit_call-*'))
 
 
 def test_the_main_job_ends_with_its_report(tmp_path):
