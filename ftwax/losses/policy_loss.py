@@ -170,12 +170,9 @@ def is_timestep(step_type: types.Array) -> types.Array:
       trajectory; see `types.Trajectory`.
   """
   is_last = step_type == types.LAST
-  both = is_last[1:] & is_last[:-1]
-  none = jnp.zeros_like(is_last[:1])
-  before, after = (
-    jnp.concatenate(parts) for parts in ([none, both], [both, none])
-  )
-  return ~(before | after)
+  beside = [(1, 1), *[(0, 0)] * (is_last.ndim - 1)]
+  beside = jnp.pad(is_last, beside)  # [T + 3, ...]
+  return ~(is_last & (beside[:-2] | beside[2:]))
 
 
 def log_prob_tm1(transitions: Transitions) -> types.Array:

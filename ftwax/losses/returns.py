@@ -15,9 +15,6 @@ episode and the `FIRST` of the next, and in padding. Results are zero there.
 Values may have more axes than time, [T, ...]; masks and discounts are [T].
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -53,41 +50,39 @@ def lambda_returns(
   lambda_t = jnp.where(_continues(mask_tm1), lambda_, 0.0)  # [T]
   # Masked entries may be infinite or NaN, which a product with 0 would keep.
   r_t, v_t = (_masked(mask_tm1, x) for x in (r_t, v_t))
-  discount_t, lambda_t = (trees.align(x, r_t) for x in (discount_t, lambda_t))
-
-  def prepend(
-    return_t: types.Array, step: tuple[types.Array, ...]
-  ) -> types.Array:
-    r_t, discount_t, v_t, lambda_t = step
-    return r_t + discount_t * ((1 - lambda_t) * v_t + lambda_t * return_t)
-
-  returns = accumulate(prepend, v_t[-1], (r_t, discount_t, v_t, lambda_t))
-  return _masked(mask_tm1, returns)
+  share_t, factor_t = (
+    trees.align(discount_t * x, r_t) for x in (1 - lambda_t, lambda_t)
+  )
+  return _masked(mask_tm1, accumulate(r_t + share_t * v_t, factor_t))
 
 
-def accumulate(
-  prepend: Callable[[types.Array, Any], types.Array],
-  after: types.Array,
-  steps: Any,
-) -> types.Array:
-  """Computes a recursion backward in time.
+def accumulate(offset_t: types.Array, factor_t: types.Array) -> types.Array:
+  """Computes y_{t-1} = offset_t + factor_t y_t backward in time.
 
   Args:
-    prepend: `(y_t, step) -> y_{t-1}`.
-    after: [...], y after the last step.
-    steps: leaves [T, ...].
+    offset_t: [T, ...].
+    factor_t: [T, ...], with the same axes; y after the last step is zero.
 
   Returns:
     y before each step, [T, ...].
   """
 
-  def step(y_t: types.Array, step: Any) -> tuple[types.Array, types.Array]:
-    y_tm1 = prepend(y_t, step)
+  def step(
+    y_t: types.Array, step: tuple[types.Array, types.Array]
+  ) -> tuple[types.Array, types.Array]:
+    offset_t, factor_t = step
+    y_tm1 = offset_t + factor_t * y_t
     return y_tm1, y_tm1
 
   # Each step is a few operations: on a GPU sixteen at once are one kernel.
   unroll = 16 if scans.counts_launches() else 1
-  _, ys = jax.lax.scan(step, after, steps, reverse=True, unroll=unroll)
+  _, ys = jax.lax.scan(
+    step,
+    jnp.zeros_like(offset_t[0]),
+    (offset_t, factor_t),
+    reverse=True,
+    unroll=unroll,
+  )
   return ys
 
 
