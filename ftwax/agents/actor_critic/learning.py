@@ -15,6 +15,7 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import optax
 
@@ -123,7 +124,7 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
   zero = jnp.zeros((), jnp.int32)
   return types.TrainingState(
     params=params,
-    opt_state=optimizer.init(params),
+    opt_state=optimizer.init(jax.flatten_util.ravel_pytree(params)[0]),
     hyperparameters=hyperparameters,
     internal_rewards=internal_rewards_lib.sample(
       rewards_key, static.internal_rewards_prior, static.num_events
@@ -251,14 +252,15 @@ def _gradient_step(
   optimizer = optimization.make_optimizer(
     static.config.optimizer, hyperparameters
   )
-  updates, opt_state = optimizer.update(gradients, learned.opt_state)
+  # One vector, since each operation on a leaf costs as much as on all of them
+  # where networks are small.
+  gradient, unravel = jax.flatten_util.ravel_pytree(gradients)
+  update, opt_state = optimizer.update(gradient, learned.opt_state)
+  gradient_norm = optax.tree.norm(gradient)
+  finite = jnp.isfinite(gradient_norm)
   # Applied here, since the optimizer's own learning rate is one.
   rate = hyperparameters.learning_rate
-  updates = jax.tree.map(lambda leaf: rate * leaf, updates)
-  params = optax.apply_updates(learned.params, updates)
-
-  gradient_norm = optax.tree.norm(gradients)
-  finite = jnp.isfinite(gradient_norm)
+  params = optax.apply_updates(learned.params, unravel(rate * update))
   # The optimizer's state too, whose moving averages would stay NaN.
   learned = jax.tree.map(
     lambda new, old: jnp.where(finite, new, old),
