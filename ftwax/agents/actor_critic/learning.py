@@ -170,7 +170,7 @@ def _update(
     seen.trajectory,
     return_scale,
   )
-  learned, metrics, finite = take_steps(
+  learned, metrics = take_steps(
     static,
     hyperparameters,
     _Learned(state.params, state.opt_state),
@@ -178,7 +178,8 @@ def _update(
   )
   if return_scale is not None:
     metrics['return_scale'] = return_scale
-  skipped = jnp.where(finite, 0, 1)
+  # Of several steps the mean, which is finite if all of them are.
+  skipped = jnp.where(jnp.isfinite(metrics['gradient_norm']), 0, 1)
   new_state = state._replace(
     params=learned.params,
     opt_state=learned.opt_state,
@@ -203,23 +204,26 @@ def _several_steps(
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
   inputs: _StepInputs,
-) -> tuple[_Learned, dict[str, types.Array], types.Array]:
+) -> tuple[_Learned, dict[str, types.Array]]:
   """Takes epochs of minibatch steps, reshuffled in each epoch."""
   config = static.config
+  names: list[str] = []  # Only known when traced.
 
   def step(
     learned: _Learned, columns: types.Array
-  ) -> tuple[_Learned, tuple[dict[str, types.Array], types.Array]]:
+  ) -> tuple[_Learned, types.Array]:
     step_inputs = inputs._replace(
       batch=batches.take_columns(inputs.batch, columns),
       targets=jax.tree.map(
         lambda x: jnp.take(x, columns, axis=1), inputs.targets
       ),
     )
-    learned, metrics, finite = _gradient_step(
+    learned, metrics = _gradient_step(
       static, hyperparameters, learned, step_inputs
     )
-    return learned, (metrics, finite)
+    names[:] = metrics
+    # One array is stacked, not one for each metric.
+    return learned, jnp.stack([*metrics.values()])
 
   num_sequences = inputs.batch.trajectory.timestep.reward.shape[1]
   # [num_epochs, B]: whole sequences are shuffled, since the network is
@@ -228,10 +232,10 @@ def _several_steps(
     jax.random.split(order_key, config.num_epochs), num_sequences
   )
   # Minibatches are the rows of [num_steps, B / num_minibatches].
-  learned, (metrics, finite) = scans.scan(
+  learned, metrics = scans.scan(
     step, learned, order.reshape(config.steps_per_update, -1)
   )
-  return learned, jax.tree.map(jnp.mean, metrics), jnp.all(finite)
+  return learned, dict(zip(names, jnp.mean(metrics, axis=0), strict=True))
 
 
 def _gradient_step(
@@ -239,12 +243,11 @@ def _gradient_step(
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
   inputs: _StepInputs,
-) -> tuple[_Learned, dict[str, types.Array], types.Array]:
+) -> tuple[_Learned, dict[str, types.Array]]:
   """Takes one optimizer step, which is skipped if its gradient is not finite.
 
   Returns:
-    The parameters and optimizer state, metrics, and whether the gradient was
-    finite, bool [].
+    The parameters and optimizer state, and metrics.
   """
   gradients, metrics = jax.grad(joint_loss.joint_loss, 1, has_aux=True)(
     static.objective, learned.params, hyperparameters, *inputs
@@ -267,7 +270,7 @@ def _gradient_step(
     _Learned(params, opt_state),
     learned,
   )
-  return learned, {**metrics, 'gradient_norm': gradient_norm}, finite
+  return learned, {**metrics, 'gradient_norm': gradient_norm}
 
 
 def learn(
