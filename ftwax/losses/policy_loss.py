@@ -104,11 +104,11 @@ def make_transitions(
   hyperparameters: types.Hyperparameters,
   return_scale: types.Array | None = None,
 ) -> Transitions:
-  """Converts the `T + 1` steps of one stream to `T` transitions.
+  """Converts the `T + 1` steps of one or more streams to `T` transitions.
 
   Args:
     output: output of the learner's network, leaves [T + 1, ...].
-    trajectory: trajectory of the behaviour policy, without a batch axis.
+    trajectory: trajectory of the behaviour policy, leaves [T + 1 or T, ...].
     hyperparameters: only `discount` and `max_abs_reward` are used.
     return_scale: see `clip_reward`.
 
