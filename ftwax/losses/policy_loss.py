@@ -170,8 +170,8 @@ def is_timestep(step_type: types.Array) -> types.Array:
       trajectory; see `types.Trajectory`.
   """
   is_last = step_type == types.LAST
-  beside = [(1, 1), *[(0, 0)] * (is_last.ndim - 1)]
-  beside = jnp.pad(is_last, beside)  # [T + 3, ...]
+  widths = [(1, 1), *[(0, 0)] * (is_last.ndim - 1)]
+  beside = jnp.pad(is_last, widths)  # [T + 3, ...]
   return ~(is_last & (beside[:-2] | beside[2:]))
 
 
