@@ -67,10 +67,15 @@ def make_targets(
 def make_plain_targets(
   transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> PPOTargets:
-  """Computes targets [T, B] of a batch, without normalizing advantages."""
-  return jax.vmap(_stream_targets, in_axes=(1, None), out_axes=1)(
+  """Computes targets [T] or [T, B], without normalizing advantages."""
+  advantages = advantage_actor_critic.generalized_advantages(
     transitions, hyperparameters
   )
+  v_tm1 = jax.lax.stop_gradient(transitions.v_tm1)
+  log_prob_tm1 = distributions.log_prob(
+    transitions.behaviour_logits_tm1, transitions.a_tm1
+  )
+  return PPOTargets(advantages, advantages + v_tm1, v_tm1, log_prob_tm1)
 
 
 @registry.register('loss.ppo')
@@ -92,7 +97,7 @@ def ppo_loss(
   """
   targets = transitions.targets
   if targets is None:
-    targets = _stream_targets(transitions, hyperparameters)
+    targets = make_plain_targets(transitions, hyperparameters)
   mask = transitions.mask_tm1 != 0
   # Masked before the exponential: where no action was taken, it may overflow,
   # and a product with zero would then be NaN.
@@ -122,20 +127,6 @@ def ppo_loss(
       'kl_old_new': jnp.sum(ratio - 1.0 - log_ratio) / num_actions,
     },
   )
-
-
-def _stream_targets(
-  transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
-) -> PPOTargets:
-  """Computes the targets of one stream, leaves [T, ...]."""
-  advantages = advantage_actor_critic.generalized_advantages(
-    transitions, hyperparameters
-  )
-  v_tm1 = jax.lax.stop_gradient(transitions.v_tm1)
-  log_prob_tm1 = distributions.log_prob(
-    transitions.behaviour_logits_tm1, transitions.a_tm1
-  )
-  return PPOTargets(advantages, advantages + v_tm1, v_tm1, log_prob_tm1)
 
 
 def _value_loss(

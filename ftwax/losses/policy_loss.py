@@ -104,11 +104,11 @@ def make_transitions(
   hyperparameters: types.Hyperparameters,
   return_scale: types.Array | None = None,
 ) -> Transitions:
-  """Converts the `T + 1` steps of one stream to `T` transitions.
+  """Converts the `T + 1` steps of one or more streams to `T` transitions.
 
   Args:
     output: output of the learner's network, leaves [T + 1, ...].
-    trajectory: trajectory of the behaviour policy, without a batch axis.
+    trajectory: trajectory of the behaviour policy, leaves [T + 1 or T, ...].
     hyperparameters: only `discount` and `max_abs_reward` are used.
     return_scale: see `clip_reward`.
 
@@ -170,12 +170,9 @@ def is_timestep(step_type: types.Array) -> types.Array:
       trajectory; see `types.Trajectory`.
   """
   is_last = step_type == types.LAST
-  both = is_last[1:] & is_last[:-1]
-  none = jnp.zeros_like(is_last[:1])
-  before, after = (
-    jnp.concatenate(parts) for parts in ([none, both], [both, none])
-  )
-  return ~(before | after)
+  widths = [(1, 1), *[(0, 0)] * (is_last.ndim - 1)]
+  beside = jnp.pad(is_last, widths)  # [T + 3, ...]
+  return ~(is_last & (beside[:-2] | beside[2:]))
 
 
 def log_prob_tm1(transitions: Transitions) -> types.Array:

@@ -12,11 +12,8 @@ The third kind is followed by a zero of `mask_tm1`, or is the last step.
 `mask_tm1` is zero where no action was taken: between the `LAST` timestep of an
 episode and the `FIRST` of the next, and in padding. Results are zero there.
 
-Values may have more axes than time, [T, ...]; masks and discounts are [T].
+Values may have more axes than masks and discounts, whose first is time.
 """
-
-from collections.abc import Callable
-from typing import Any
 
 import chex
 import jax
@@ -48,46 +45,45 @@ def lambda_returns(
     [T, ...], targets of the values before each action.
   """
   chex.assert_equal_shape([r_t, v_t])
-  chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
+  chex.assert_equal_shape([discount_t, mask_tm1])
+  chex.assert_equal_shape_prefix([r_t, mask_tm1], mask_tm1.ndim)
   # With lambda 0 a return bootstraps from `v_t`, whatever comes next.
-  lambda_t = jnp.where(_continues(mask_tm1), lambda_, 0.0)  # [T]
+  lambda_t = jnp.where(_continues(mask_tm1), lambda_, 0.0)
   # Masked entries may be infinite or NaN, which a product with 0 would keep.
   r_t, v_t = (_masked(mask_tm1, x) for x in (r_t, v_t))
-  discount_t, lambda_t = (trees.align(x, r_t) for x in (discount_t, lambda_t))
-
-  def prepend(
-    return_t: types.Array, step: tuple[types.Array, ...]
-  ) -> types.Array:
-    r_t, discount_t, v_t, lambda_t = step
-    return r_t + discount_t * ((1 - lambda_t) * v_t + lambda_t * return_t)
-
-  returns = accumulate(prepend, v_t[-1], (r_t, discount_t, v_t, lambda_t))
-  return _masked(mask_tm1, returns)
+  share_t, factor_t = (
+    trees.align(discount_t * x, r_t) for x in (1 - lambda_t, lambda_t)
+  )
+  return _masked(mask_tm1, accumulate(r_t + share_t * v_t, factor_t))
 
 
-def accumulate(
-  prepend: Callable[[types.Array, Any], types.Array],
-  after: types.Array,
-  steps: Any,
-) -> types.Array:
-  """Computes a recursion backward in time.
+def accumulate(offset_t: types.Array, factor_t: types.Array) -> types.Array:
+  """Computes y_{t-1} = offset_t + factor_t y_t backward in time.
 
   Args:
-    prepend: `(y_t, step) -> y_{t-1}`.
-    after: [...], y after the last step.
-    steps: leaves [T, ...].
+    offset_t: [T, ...].
+    factor_t: [T, ...], with the same axes; y after the last step is zero.
 
   Returns:
     y before each step, [T, ...].
   """
 
-  def step(y_t: types.Array, step: Any) -> tuple[types.Array, types.Array]:
-    y_tm1 = prepend(y_t, step)
+  def step(
+    y_t: types.Array, step: tuple[types.Array, types.Array]
+  ) -> tuple[types.Array, types.Array]:
+    offset_t, factor_t = step
+    y_tm1 = offset_t + factor_t * y_t
     return y_tm1, y_tm1
 
   # Each step is a few operations: on a GPU sixteen at once are one kernel.
   unroll = 16 if scans.counts_launches() else 1
-  _, ys = jax.lax.scan(step, after, steps, reverse=True, unroll=unroll)
+  _, ys = jax.lax.scan(
+    step,
+    jnp.zeros_like(offset_t[0]),
+    (offset_t, factor_t),
+    reverse=True,
+    unroll=unroll,
+  )
   return ys
 
 
@@ -118,7 +114,6 @@ def generalized_advantages(
     [T, ...], advantages of the actions, zero where none was taken.
   """
   chex.assert_equal_shape([v_tm1, v_t, r_t])
-  chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
   # The sum of errors equals the lambda return minus the value. With the direct
   # sum, A2C's loss takes 1.3 to 1.5 times as long (T = 128, B = 8).
   return _masked(
@@ -128,8 +123,8 @@ def generalized_advantages(
 
 
 def _continues(mask_tm1: types.Array) -> types.Array:
-  """Returns whether the next step continues the same episode, bool [T]."""
-  return jnp.concatenate([mask_tm1[1:] != 0, jnp.zeros((1,), bool)])
+  """Returns whether the next step continues the same episode, bool."""
+  return jnp.concatenate([mask_tm1[1:], jnp.zeros_like(mask_tm1[:1])]) != 0
 
 
 def _masked(mask_tm1: types.Array, x: types.Array) -> types.Array:

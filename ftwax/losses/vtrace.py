@@ -66,9 +66,7 @@ def vtrace(
     r_t + discount_t * v_t - v_tm1
   )
   errors = returns_lib.accumulate(
-    lambda error_t, step: step[0] + step[1] * step[2] * error_t,
-    jnp.zeros(()),
-    (delta_tm1, discount_t, jnp.minimum(1.0, rho_tm1) * lambda_),
+    delta_tm1, discount_t * (jnp.minimum(1.0, rho_tm1) * lambda_)
   )
   # The value after a step is not the next step's v_tm1, which padding lacks.
   errors_t = jnp.concatenate([errors[1:], jnp.zeros_like(errors[:1])])  # [T]

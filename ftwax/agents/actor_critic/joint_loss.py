@@ -61,8 +61,9 @@ def joint_loss(
   if batch.reward_prediction is not None:
     is_live[auxiliary.REWARD_PREDICTION] = batch.reward_prediction.is_live
   unrolled = _unroll(objective.network, params, hyperparameters, trajectories)
-  transitions = _make_transitions(unrolled[0], hyperparameters, return_scale)
-  transitions = transitions._replace(targets=targets)
+  transitions = policy_loss_lib.make_transitions(
+    unrolled[0].output, batch.trajectory, hyperparameters, return_scale
+  )._replace(targets=targets)
   loss, metrics = _policy_loss(objective, hyperparameters, transitions)
   inputs = auxiliary.TaskInputs(
     params=params,
@@ -115,6 +116,7 @@ def make_targets(
     (unrolled,) = _unroll(
       objective.network, params, hyperparameters, [trajectory]
     )
+    output = unrolled.output
   else:
     # At equal parameters the network would compute what it did in acting. No
     # action was chosen at the last timestep.
@@ -123,8 +125,9 @@ def make_targets(
     )
     unused: Any = ()
     output = types.NetworkOutput(logits, trajectory.value, unused, {})
-    unrolled = auxiliary.Unrolled(trajectory, output)
-  transitions = _make_transitions(unrolled, hyperparameters, return_scale)
+  transitions = policy_loss_lib.make_transitions(
+    output, trajectory, hyperparameters, return_scale
+  )
   targets = objective.make_targets(transitions, hyperparameters)
   return jax.lax.stop_gradient(targets)
 
@@ -163,19 +166,6 @@ def _unroll(
     unrolled.append(auxiliary.Unrolled(trajectory, part))
     begin = end
   return unrolled
-
-
-def _make_transitions(
-  unrolled: auxiliary.Unrolled,
-  hyperparameters: types.Hyperparameters,
-  return_scale: types.Array | None,
-) -> policy_loss_lib.Transitions:
-  """Converts trajectories to transitions, leaves [T, B, ...]."""
-  return jax.vmap(
-    policy_loss_lib.make_transitions,
-    in_axes=(1, batches.TRAJECTORY_AXIS, None, None),
-    out_axes=1,
-  )(unrolled.output, unrolled.trajectory, hyperparameters, return_scale)
 
 
 def _policy_loss(

@@ -15,6 +15,7 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import optax
 
@@ -123,7 +124,7 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
   zero = jnp.zeros((), jnp.int32)
   return types.TrainingState(
     params=params,
-    opt_state=optimizer.init(params),
+    opt_state=optimizer.init(jax.flatten_util.ravel_pytree(params)[0]),
     hyperparameters=hyperparameters,
     internal_rewards=internal_rewards_lib.sample(
       rewards_key, static.internal_rewards_prior, static.num_events
@@ -169,7 +170,7 @@ def _update(
     seen.trajectory,
     return_scale,
   )
-  learned, metrics, finite = take_steps(
+  learned, metrics = take_steps(
     static,
     hyperparameters,
     _Learned(state.params, state.opt_state),
@@ -177,7 +178,8 @@ def _update(
   )
   if return_scale is not None:
     metrics['return_scale'] = return_scale
-  skipped = jnp.where(finite, 0, 1)
+  # Of several steps the mean, which is finite if all of them are.
+  skipped = jnp.where(jnp.isfinite(metrics['gradient_norm']), 0, 1)
   new_state = state._replace(
     params=learned.params,
     opt_state=learned.opt_state,
@@ -202,23 +204,26 @@ def _several_steps(
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
   inputs: _StepInputs,
-) -> tuple[_Learned, dict[str, types.Array], types.Array]:
+) -> tuple[_Learned, dict[str, types.Array]]:
   """Takes epochs of minibatch steps, reshuffled in each epoch."""
   config = static.config
+  names: list[str] = []  # Only known when traced.
 
   def step(
     learned: _Learned, columns: types.Array
-  ) -> tuple[_Learned, tuple[dict[str, types.Array], types.Array]]:
+  ) -> tuple[_Learned, types.Array]:
     step_inputs = inputs._replace(
       batch=batches.take_columns(inputs.batch, columns),
       targets=jax.tree.map(
         lambda x: jnp.take(x, columns, axis=1), inputs.targets
       ),
     )
-    learned, metrics, finite = _gradient_step(
+    learned, metrics = _gradient_step(
       static, hyperparameters, learned, step_inputs
     )
-    return learned, (metrics, finite)
+    names[:] = metrics
+    # One array is stacked, not one for each metric.
+    return learned, jnp.stack([*metrics.values()])
 
   num_sequences = inputs.batch.trajectory.timestep.reward.shape[1]
   # [num_epochs, B]: whole sequences are shuffled, since the network is
@@ -227,10 +232,10 @@ def _several_steps(
     jax.random.split(order_key, config.num_epochs), num_sequences
   )
   # Minibatches are the rows of [num_steps, B / num_minibatches].
-  learned, (metrics, finite) = scans.scan(
+  learned, metrics = scans.scan(
     step, learned, order.reshape(config.steps_per_update, -1)
   )
-  return learned, jax.tree.map(jnp.mean, metrics), jnp.all(finite)
+  return learned, dict(zip(names, jnp.mean(metrics, axis=0), strict=True))
 
 
 def _gradient_step(
@@ -238,12 +243,11 @@ def _gradient_step(
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
   inputs: _StepInputs,
-) -> tuple[_Learned, dict[str, types.Array], types.Array]:
+) -> tuple[_Learned, dict[str, types.Array]]:
   """Takes one optimizer step, which is skipped if its gradient is not finite.
 
   Returns:
-    The parameters and optimizer state, metrics, and whether the gradient was
-    finite, bool [].
+    The parameters and optimizer state, and metrics.
   """
   gradients, metrics = jax.grad(joint_loss.joint_loss, 1, has_aux=True)(
     static.objective, learned.params, hyperparameters, *inputs
@@ -251,21 +255,22 @@ def _gradient_step(
   optimizer = optimization.make_optimizer(
     static.config.optimizer, hyperparameters
   )
-  updates, opt_state = optimizer.update(gradients, learned.opt_state)
+  # One vector, since each operation on a leaf costs as much as on all of them
+  # where networks are small.
+  gradient, unravel = jax.flatten_util.ravel_pytree(gradients)
+  update, opt_state = optimizer.update(gradient, learned.opt_state)
+  gradient_norm = optax.tree.norm(gradient)
+  finite = jnp.isfinite(gradient_norm)
   # Applied here, since the optimizer's own learning rate is one.
   rate = hyperparameters.learning_rate
-  updates = jax.tree.map(lambda leaf: rate * leaf, updates)
-  params = optax.apply_updates(learned.params, updates)
-
-  gradient_norm = optax.tree.norm(gradients)
-  finite = jnp.isfinite(gradient_norm)
+  params = optax.apply_updates(learned.params, unravel(rate * update))
   # The optimizer's state too, whose moving averages would stay NaN.
   learned = jax.tree.map(
     lambda new, old: jnp.where(finite, new, old),
     _Learned(params, opt_state),
     learned,
   )
-  return learned, {**metrics, 'gradient_norm': gradient_norm}, finite
+  return learned, {**metrics, 'gradient_norm': gradient_norm}
 
 
 def learn(

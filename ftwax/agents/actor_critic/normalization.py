@@ -234,7 +234,7 @@ def update_returns(
   zeros = jnp.zeros_like(r_t)
   # Two returns at once: of the rewards with a bootstrap value of 0 (R), and of
   # zero rewards with a bootstrap value of 1 (D).
-  parts = jax.vmap(returns.lambda_returns, in_axes=1, out_axes=1)(
+  parts = returns.lambda_returns(
     jnp.stack([r_t, zeros], axis=-1),
     hyperparameters.discount * timestep.discount[1:],
     jnp.stack([zeros, zeros + 1.0], axis=-1),

@@ -348,11 +348,7 @@ def _replayed_transitions(
 ) -> policy_loss.Transitions:
   """Converts replayed trajectories to transitions, leaves [T, B, ...]."""
   assert inputs.replay is not None
-  return jax.vmap(
-    policy_loss.make_transitions,
-    in_axes=(1, batches.TRAJECTORY_AXIS, None, None),
-    out_axes=1,
-  )(
+  return policy_loss.make_transitions(
     inputs.replay.output,
     inputs.replay.trajectory,
     inputs.hyperparameters,
