@@ -73,7 +73,7 @@ def observe(state: rules.State, config: _Config) -> types.Array:
 def _channels(
   state: rules.State, things: views.Things, config: _Config
 ) -> list[types.Array]:
-  """Returns bool [P, V * V], or several such channels, of a view's cells."""
+  """Returns bool [P, V * V] for each channel of a view of V x V cells."""
   tiles = views.tiles_in_view(state, config)
   # Flags and stands are always there; players are not while they wait.
   players = (state.waiting == 0)[views.others(config)]
@@ -87,7 +87,7 @@ def _channels(
     ((tiles == maps.WALL) | (tiles == maps.PAD)) & is_active,
     maps.any_along(is_there[:, :num_mates], 1),
     maps.any_along(is_there[:, num_mates:-4], 1),
-    is_there[:, -4:].reshape(config.num_players, -1),
+    *jnp.unstack(is_there[:, -4:], axis=1),
   ]
 
 
