@@ -183,14 +183,16 @@ def sample(key: types.Key, logits: types.ArrayTree) -> types.ArrayTree:
   leaves, structure = jax.tree.flatten(logits, is_leaf=continuous.is_part)
   keys = jax.random.split(key, len(leaves))
 
-  def sample_part(part_key: types.Key, part: Any) -> types.Array:
-    if continuous.is_part(part):
-      return part.sample(part_key)
-    return jax.random.categorical(part_key, part).astype(jnp.int32)
-
+  # One draw for all: on a CPU each takes a loop, which takes long to compile.
+  sizes = [0 if continuous.is_part(leaf) else leaf.size for leaf in leaves]
+  noise = jax.vmap(lambda key: jax.random.gumbel(key, (max(sizes),)))(keys)
   actions = [
-    sample_part(part_key, leaf)
-    for part_key, leaf in zip(keys, leaves, strict=True)
+    leaf.sample(part_key)
+    if continuous.is_part(leaf)
+    else (leaf + row[:size].reshape(leaf.shape)).argmax(-1).astype(jnp.int32)
+    for part_key, row, size, leaf in zip(
+      keys, noise, sizes, leaves, strict=True
+    )
   ]
   return jax.tree.unflatten(structure, actions)
 

@@ -82,12 +82,13 @@ def _channels(
   index = jnp.where(present & is_active, things.view_cell, -1)
   cells = np.arange(config.view_size**2)
   is_there = index[:, :, None] == cells[None, None]  # [P, K, V * V]
-  where = views.slices(config)
-  channels = [((tiles == maps.WALL) | (tiles == maps.PAD)) & is_active]
-  channels += [
-    maps.any_along(is_there[:, where[name]], 1) for name in CHANNELS[1:]
+  num_mates = config.team_size - 1
+  return [
+    ((tiles == maps.WALL) | (tiles == maps.PAD)) & is_active,
+    maps.any_along(is_there[:, :num_mates], 1),
+    maps.any_along(is_there[:, num_mates:-4], 1),
+    *jnp.unstack(is_there[:, -4:], axis=1),
   ]
-  return channels
 
 
 def _scalars(
@@ -100,17 +101,13 @@ def _scalars(
   time_left = 1 - state.num_steps.astype(jnp.float32) / config.num_steps
   # Flags and stands are the last four things.
   side = max(config.height, config.width)
-  ahead, right = things.ahead[:, -4:] / side, things.right[:, -4:] / side
+  offset = things.offset[:, :, -4:] / side
   if not config.compass:
     # As in the view itself, nothing is visible to a waiting player.
     in_view = (things.view_cell[:, -4:] >= 0) & (state.waiting == 0)[:, None]
-    ahead, right = jnp.where(in_view, ahead, 0), jnp.where(in_view, right, 0)
-  parts = [
-    ahead,
-    right,
-    rules.is_home(state)[both],
-    (state.carrier != rules.NOBODY)[both],
-  ]
+    offset = jnp.where(in_view[:, None], offset, 0)
+  flags = jnp.concatenate([rules.is_home(state), state.carrier != rules.NOBODY])
+  flags = flags[np.concatenate([both, both + 2], axis=1)]
   singles = [
     rules.carries_flag(state, config),
     (state.cooldown == 0) & (state.waiting == 0),
@@ -120,4 +117,5 @@ def _scalars(
   ]
   if config.cue_steps:
     singles.append(jnp.broadcast_to(rules.cue(state), lead.shape))
+  parts = [offset.reshape(config.num_players, -1), flags]
   return parts + [single[:, None] for single in singles]

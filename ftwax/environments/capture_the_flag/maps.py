@@ -77,23 +77,25 @@ def make_map(key: types.Key, config: _Config) -> Map:
   size = _draw_size(draws[:2], config)
   num_rows = size.height - 2 - 2 * _BASE_ROWS
   base_row = 1 + _BASE_ROWS + draw_below(num_rows, draws[2])
-  image = _image_of_cells(config, size, draws[3] < 0.5)
+  cells = jnp.arange(config.height * config.width)
+  image_of = functools.partial(_image_of, config, size, draws[3] < 0.5)
+  image = image_of(cells)
   stand = base_row * config.width + _STAND_COLUMN
   pads = (base_row + _PAD_ROWS[: config.team_size]) * config.width + _PAD_COLUMN
-  stands = jnp.stack([stand, image[stand]]).astype(jnp.int32)
-  pads = jnp.concatenate([pads, image[pads]]).astype(jnp.int32)
-  border = _border(config, size)
+  stands = jnp.stack([stand, image_of(stand)])
+  pads = jnp.concatenate([pads, image_of(pads)])
   walls = _make_walls(draws[4:].reshape(2, *shape), config)
   # The lower-numbered cell of each pair of images stands for both.
-  cells = jnp.arange(walls.size)
-  closed = walls.reshape(-1)[jnp.minimum(cells, image)].reshape(walls.shape)
-  left_base = _left_base(config, base_row)
-  # Gathering by `image` moves each cell to its image, as it is an involution.
-  closed &= ~(left_base | left_base.reshape(-1)[image].reshape(closed.shape))
-  walls = _wall_up(closed | border, border, stands, pads)
-  tiles = jnp.where(walls, WALL, FLOOR).reshape(-1)
-  tiles = tiles.at[pads].set(PAD).at[stands].set(STAND)
-  return Map(tiles.reshape(walls.shape).astype(jnp.int8), stands, pads)
+  closed = walls.reshape(-1)[jnp.minimum(cells, image)]
+  closed &= ~_in_left_base(config, base_row, cells)
+  closed &= ~_in_left_base(config, base_row, image)
+  is_pad = any_along(cells[:, None] == pads, 1).reshape(walls.shape)
+  is_stand = any_along(cells[:, None] == stands, 1).reshape(walls.shape)
+  border = _border(config, size)
+  walls = _wall_up(closed.reshape(walls.shape) | border, border, stands, is_pad)
+  tiles = jnp.where(is_pad, PAD, jnp.where(walls, WALL, FLOOR))
+  tiles = jnp.where(is_stand, STAND, tiles)
+  return Map(tiles.astype(jnp.int8), stands, pads)
 
 
 def draw_below(limit: types.Array | int, draws: types.Array) -> types.Array:
@@ -132,19 +134,10 @@ def flood(is_open: types.Array, start: types.Array) -> types.Array:
   at_start = jnp.arange(never).reshape(is_open.shape) == start
 
   def spread(carry: _Flood) -> _Flood:
-    # `roll` wraps around, but nothing passes the closed border.
     distance, num_steps, _ = carry
     reached = distance < never
-    new = (
-      is_open
-      & ~reached
-      & (
-        jnp.roll(reached, 1, 0)
-        | jnp.roll(reached, -1, 0)
-        | jnp.roll(reached, 1, 1)
-        | jnp.roll(reached, -1, 1)
-      )
-    )
+    is_next = functools.reduce(jnp.logical_or, _shifted(reached, False))
+    new = is_open & ~reached & is_next
     return jnp.where(new, num_steps, distance), num_steps + 1, jnp.any(new)
 
   # Runs until a step reaches no new cell.
@@ -171,25 +164,38 @@ def _draw_size(draws: types.Array, config: _Config) -> _Size:
   return _Size(*sides)
 
 
-def _image_of_cells(
-  config: _Config, size: _Size, is_turned: types.Array
+def _shifted(grid: types.Array, fill: bool | int) -> list[types.Array]:
+  """Returns the grid, [height, width], shifted by a cell in each direction.
+
+  XLA fuses slices of one padded grid into what reads them, and not `roll`.
+  """
+  padded = jnp.pad(grid, 1, constant_values=fill)
+  height, width = grid.shape
+  return [
+    padded[1 - south : 1 - south + height, 1 - east : 1 - east + width]
+    for south, east in STEPS.tolist()
+  ]
+
+
+def _image_of(
+  config: _Config, size: _Size, is_turned: types.Array, cells: types.Array
 ) -> types.Array:
-  """Returns the image of each cell under the symmetry of the map.
+  """Returns the image of each of `cells` under the symmetry of the map.
 
   Args:
     config: size of the grid.
     size: size of the map; cells outside are their own images.
     is_turned: bool [], whether to rotate instead of reflect.
+    cells: int32 [...].
 
   Returns:
-    int32 [height * width]; the image of an image is the cell itself.
+    int32 [...]; the image of an image is the cell itself.
   """
-  rows, columns = np.indices((config.height, config.width), np.int32)
+  rows, columns = cells // config.width, cells % config.width
   image_rows = jnp.where(is_turned, size.height - 1 - rows, rows)
   image = image_rows * config.width + size.width - 1 - columns
   is_inside = (rows < size.height) & (columns < size.width)
-  cells = rows * config.width + columns
-  return jnp.where(is_inside, image, cells).reshape(-1)
+  return jnp.where(is_inside, image, cells)
 
 
 def _border(config: _Config, size: _Size) -> types.Array:
@@ -200,24 +206,24 @@ def _border(config: _Config, size: _Size) -> types.Array:
   return jnp.asarray(is_first | is_last)
 
 
-def _left_base(config: _Config, base_row: types.Array) -> types.Array:
-  """Returns bool [height, width], true in the base of team 0."""
-  rows = jnp.arange(config.height)[:, None]
-  columns = np.arange(config.width)[None]
-  in_columns = np.isin(columns, _BASE_COLUMNS)
+def _in_left_base(
+  config: _Config, base_row: types.Array, cells: types.Array
+) -> types.Array:
+  """Returns whether each of `cells` is in the base of team 0, bool [...]."""
+  rows, columns = cells // config.width, cells % config.width
+  in_columns = (columns >= _BASE_COLUMNS[0]) & (columns <= _BASE_COLUMNS[-1])
   return (jnp.abs(rows - base_row) <= _BASE_ROWS) & in_columns
 
 
 def _make_walls(draws: types.Array, config: _Config) -> types.Array:
   """Makes posts with one arm each, bool [height, width], from two draws."""
   posts, arms = draws[0] < config.wall_density, draw_below(4, draws[1])
-  walls = jnp.zeros((config.height, config.width), bool)
-  walls = walls.at[::2, ::2].set(posts)
+  # The direction of the arm of each post; no other cell has one.
+  arms = jax.lax.pad(jnp.where(posts, arms, -1), -1, [(0, 0, 1)] * 2)
   # Arms in one direction are their posts, shifted by one cell.
-  for direction, step in enumerate(STEPS):
-    arm = jnp.zeros_like(walls).at[::2, ::2].set(posts & (arms == direction))
-    # Arms out of the grid wrap around to the border, which is walls anyway.
-    walls |= jnp.roll(arm, step, (0, 1))
+  walls = arms >= 0
+  for direction, shifted in enumerate(_shifted(arms, -1)):
+    walls |= shifted == direction
   return walls
 
 
@@ -225,13 +231,12 @@ def _wall_up(
   walls: types.Array,
   border: types.Array,
   stands: types.Array,
-  pads: types.Array,
+  is_pad: types.Array,
 ) -> types.Array:
   """Returns walls with unreachable cells closed, bool [height, width].
 
   If the base of team 1 is unreachable, only the border is returned.
   """
-  is_pad = jnp.zeros(walls.size, bool).at[pads].set(True).reshape(walls.shape)
   # No path leads over a pad, since players cannot enter pads.
   distance = flood(~walls & ~is_pad, stands[0])
   reached = distance < walls.size

@@ -17,6 +17,9 @@ from ftwax.environments.capture_the_flag import maps, rules
 
 _Config: TypeAlias = config_lib.CaptureTheFlagConfig
 
+# The steps ahead and to the right in each direction, each in rows and columns.
+_AXES = np.stack([maps.STEPS, np.roll(maps.STEPS, -1, axis=0)], axis=1)
+
 
 class Things(NamedTuple):
   """Positions of `K` things relative to each of `P` players.
@@ -25,29 +28,14 @@ class Things(NamedTuple):
   opponents' stand, in this order.
 
   Attributes:
-    ahead: int32 [P, K], number of cells ahead of the player.
-    right: int32 [P, K], number of cells to the right of the player.
+    offset: int32 [P, 2, K], numbers of cells ahead of the player and to its
+      right.
     view_cell: int32 [P, K], cell of the view, `row * view_size + column`, or -1
       outside the view.
   """
 
-  ahead: types.Array
-  right: types.Array
+  offset: types.Array
   view_cell: types.Array
-
-
-def slices(config: _Config) -> dict[str, slice]:
-  """Returns the slice of each kind of thing among the `K`."""
-  num_teammates = config.team_size - 1
-  num_others = num_teammates + config.team_size
-  return {
-    'teammates': slice(0, num_teammates),
-    'opponents': slice(num_teammates, num_others),
-    'own_flag': slice(num_others, num_others + 1),
-    'enemy_flag': slice(num_others + 1, num_others + 2),
-    'own_stand': slice(num_others + 2, num_others + 3),
-    'enemy_stand': slice(num_others + 3, num_others + 4),
-  }
 
 
 def others(config: _Config) -> npt.NDArray[np.int32]:
@@ -63,25 +51,17 @@ def others(config: _Config) -> npt.NDArray[np.int32]:
 def locate(state: rules.State, config: _Config) -> Things:
   """Returns the positions of things relative to each player."""
   teams = rules.team_of_players(config)
-  own_and_enemy = np.stack([teams, 1 - teams], axis=1)
-  cells = jnp.concatenate(
-    [
-      state.cell[others(config)],
-      state.flag_cell[own_and_enemy],
-      state.map.stands[own_and_enemy],
-    ],
-    axis=1,
-  )  # [P, K]
+  own_and_enemy = np.stack([teams, 1 - teams], axis=1) + config.num_players
+  places = jnp.concatenate([state.cell, state.flag_cell, state.map.stands])
+  things = [others(config), own_and_enemy, own_and_enemy + 2]
+  cells = places[np.concatenate(things, axis=1)]  # [P, K]
   south = cells // config.width - (state.cell // config.width)[:, None]
   east = cells % config.width - (state.cell % config.width)[:, None]
-  steps = jnp.asarray(maps.STEPS)
-  ahead_step = steps[state.direction]  # Rows and columns, [P, 2].
-  right_step = steps[(state.direction + 1) % 4]
-  # Projections on the player's two axes, [P, K].
-  ahead = south * ahead_step[:, :1] + east * ahead_step[:, 1:]
-  right = south * right_step[:, :1] + east * right_step[:, 1:]
-  row = config.view_size - 1 - config.view_behind - ahead
-  column = config.view_size // 2 + right
+  axes = jnp.asarray(_AXES)[state.direction]  # [P, 2, 2]
+  # Projections on the player's two axes, [P, 2, K].
+  offset = south[:, None] * axes[..., :1] + east[:, None] * axes[..., 1:]
+  row = config.view_size - 1 - config.view_behind - offset[:, 0]
+  column = config.view_size // 2 + offset[:, 1]
   in_view = (
     (row >= 0)
     & (row < config.view_size)
@@ -89,7 +69,7 @@ def locate(state: rules.State, config: _Config) -> Things:
     & (column < config.view_size)
   )
   index = jnp.where(in_view, row * config.view_size + column, -1)
-  return Things(ahead, right, index)
+  return Things(offset, index)
 
 
 def tiles_in_view(state: rules.State, config: _Config) -> types.Array:
