@@ -39,7 +39,7 @@ Tree = TypeVar('Tree')
 # Layout version of these files and of run directories. In layout 1, a single
 # agent had no member axis; in layout 2, Orbax wrote the arrays; in layout 3,
 # configurations named parts by their paths in Python.
-LAYOUT = 5
+LAYOUT = 6
 
 MANIFEST_FILE = 'manifest.json'
 DIGEST_FILE = 'manifest.sha256'

@@ -306,7 +306,7 @@ def test_another_layout_ends_in_one_message(tmp_path, monkeypatch, layout, age):
   with pytest.raises(
     checkpoints.CheckpointError,
     match=rf'0000000002 has layout {layout}, that of an? {age} version of ftwax'
-    r', but must have layout 5; start a new run, or resume this one with the',
+    r', but must have layout 6; start a new run, or resume this one with the',
   ):
     _restore(tmp_path)
 

@@ -397,7 +397,7 @@ def test_open_existing_refuses_another_layout(tmp_path):
   with pytest.raises(
     run_directory.RunDirectoryError,
     match=r'run directory \(.*\) has layout 1, that of an older version of'
-    r' ftwax, but must have layout 5; start a new run, or resume this one with',
+    r' ftwax, but must have layout 6; start a new run, or resume this one with',
   ):
     run_directory.open_existing(path, _Config(33))
   assert _files(tmp_path) == before

@@ -30,7 +30,10 @@ class Optimizer(parts.Part):
   def scale(
     self, hyperparameters: types.Hyperparameters
   ) -> optax.GradientTransformation:
-    """Returns what scales gradients, for a learning rate of one."""
+    """Returns what scales gradients, for a learning rate of one.
+
+    It sees those of all parameters as one vector.
+    """
     raise NotImplementedError
 
 
