@@ -13,9 +13,10 @@ import jax
 from ftwax.runtime.device import freed_memory
 
 # Bytes that the cache of compiled functions may hold, and seconds of compiling
-# from which on a function is kept.
+# from which on a function is kept: a start has a hundred small ones, which take
+# longer to compile than to read.
 _MAX_CACHE_BYTES = 2**30
-_MIN_COMPILE_SECONDS = 0.2
+_MIN_COMPILE_SECONDS = 0.0
 
 
 def prepare(runtime: str, num_devices: int) -> None:

@@ -89,8 +89,8 @@ def make_map(key: types.Key, config: _Config) -> Map:
   closed = walls.reshape(-1)[jnp.minimum(cells, image)]
   closed &= ~_in_left_base(config, base_row, cells)
   closed &= ~_in_left_base(config, base_row, image)
-  is_pad = any_along(cells[:, None] == pads, 1).reshape(walls.shape)
-  is_stand = any_along(cells[:, None] == stands, 1).reshape(walls.shape)
+  is_pad = any_along(cells[:, None] == pads[None], 1).reshape(walls.shape)
+  is_stand = any_along(cells[:, None] == stands[None], 1).reshape(walls.shape)
   border = _border(config, size)
   walls = _wall_up(closed.reshape(walls.shape) | border, border, stands, is_pad)
   tiles = jnp.where(is_pad, PAD, jnp.where(walls, WALL, FLOOR))
