@@ -298,7 +298,7 @@ def test_nothing_to_restore(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(('layout', 'age'), [(4, 'older'), (6, 'newer')])
+@pytest.mark.parametrize(('layout', 'age'), [(4, 'older'), (7, 'newer')])
 def test_another_layout_ends_in_one_message(tmp_path, monkeypatch, layout, age):
   with monkeypatch.context() as context:
     context.setattr(array_files, 'LAYOUT', layout)
