@@ -182,18 +182,17 @@ def sample(key: types.Key, logits: types.ArrayTree) -> types.ArrayTree:
   """Samples an action: int32 [...] or float32 [..., n] for each part."""
   leaves, structure = jax.tree.flatten(logits, is_leaf=continuous.is_part)
   keys = jax.random.split(key, len(leaves))
-
   # One draw for all: on a CPU each takes a loop, which takes long to compile.
   sizes = [0 if continuous.is_part(leaf) else leaf.size for leaf in leaves]
   noise = jax.vmap(lambda key: jax.random.gumbel(key, (max(sizes),)))(keys)
-  actions = [
-    leaf.sample(part_key)
-    if continuous.is_part(leaf)
-    else (leaf + row[:size].reshape(leaf.shape)).argmax(-1).astype(jnp.int32)
-    for part_key, row, size, leaf in zip(
-      keys, noise, sizes, leaves, strict=True
-    )
-  ]
+
+  def sample_part(key: types.Key, noise: types.Array, part: Any) -> types.Array:
+    if continuous.is_part(part):
+      return part.sample(key)
+    perturbed = part + noise[: part.size].reshape(part.shape)
+    return perturbed.argmax(-1).astype(jnp.int32)
+
+  actions = map(sample_part, keys, noise, leaves)
   return jax.tree.unflatten(structure, actions)
 
 

@@ -237,7 +237,7 @@ def _check_option(part: Part, field: Any) -> None:
   ranges = about(type(part), name)
   if default is dataclasses.MISSING:  # A size, or made by a factory.
     default = 1 if ranges else None
-  if value is None and 'None' in str(field.type):
+  if value is None and (default is None or 'None' in str(field.type)):
     return
   choices = tuple(ranges.get('choices') or ())
   demand = f'one of {choices}'

@@ -35,9 +35,9 @@ def lambda_returns(
 
   Args:
     r_t: [T, ...], rewards.
-    discount_t: [T], zero where an episode terminated.
+    discount_t: [T] or more, zero where an episode terminated.
     v_t: [T, ...], values after each action.
-    mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
+    mask_tm1: as `discount_t`, 1 where an action was taken and 0 elsewhere.
     lambda_: 0 for one-step targets; 1 for the n-step returns of A3C, which
       bootstrap at the end of the stream.
 
@@ -106,8 +106,8 @@ def generalized_advantages(
     v_tm1: [T, ...], values before each action.
     v_t: [T, ...], values after each action.
     r_t: [T, ...], rewards.
-    discount_t: [T], zero where an episode terminated.
-    mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
+    discount_t: [T] or more, zero where an episode terminated.
+    mask_tm1: as `discount_t`, 1 where an action was taken and 0 elsewhere.
     lambda_: trades bias (0) for variance (1).
 
   Returns:

@@ -38,7 +38,8 @@ Tree = TypeVar('Tree')
 
 # Layout version of these files and of run directories. In layout 1, a single
 # agent had no member axis; in layout 2, Orbax wrote the arrays; in layout 3,
-# configurations named parts by their paths in Python.
+# configurations named parts by their paths in Python; in layout 5, the state of
+# an optimizer had the structure of the parameters.
 LAYOUT = 6
 
 MANIFEST_FILE = 'manifest.json'

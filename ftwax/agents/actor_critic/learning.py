@@ -15,9 +15,9 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.flatten_util
 import jax.numpy as jnp
 import optax
+from jax import flatten_util
 
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import scans, trees, types
@@ -124,7 +124,7 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
   zero = jnp.zeros((), jnp.int32)
   return types.TrainingState(
     params=params,
-    opt_state=optimizer.init(jax.flatten_util.ravel_pytree(params)[0]),
+    opt_state=optimizer.init(flatten_util.ravel_pytree(params)[0]),
     hyperparameters=hyperparameters,
     internal_rewards=internal_rewards_lib.sample(
       rewards_key, static.internal_rewards_prior, static.num_events
@@ -257,7 +257,7 @@ def _gradient_step(
   )
   # One vector, since each operation on a leaf costs as much as on all of them
   # where networks are small.
-  gradient, unravel = jax.flatten_util.ravel_pytree(gradients)
+  gradient, unravel = flatten_util.ravel_pytree(gradients)
   update, opt_state = optimizer.update(gradient, learned.opt_state)
   gradient_norm = optax.tree.norm(gradient)
   finite = jnp.isfinite(gradient_norm)
