@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import trees, types
 
 
 def counts_launches() -> bool:
@@ -39,25 +39,53 @@ def has_kernels() -> bool:
   )
 
 
+def num_operations(function: Callable[..., Any], *args: Any) -> int:
+  """Returns the number of operations, those of inner functions included."""
+  return str(jax.make_jaxpr(function)(*args)).count(' = ')  # A line each.
+
+
 def scan(
   step: Callable[[Any, Any], tuple[Any, Any]],
   carry: Any,
   xs: Any = None,
-  **options: Any,
+  length: int | None = None,
+  reverse: bool = False,
+  in_blocks: bool = False,
 ) -> tuple[Any, Any]:
-  """Does what `jax.lax.scan` does, to the bit, packed where that is faster."""
+  """Does what `jax.lax.scan` does, to the bit, packed where that is faster.
+
+  With `in_blocks`, a few small steps are one of the loop there: they are
+  compiled one by one, and a single kernel stacks their outputs.
+  """
   if not counts_launches():
-    return jax.lax.scan(step, carry, xs, **options)
+    return jax.lax.scan(step, carry, xs, length=length, reverse=reverse)
+  num_steps, size = length or jax.tree.leaves(xs)[0].shape[0], 1
+  # Large steps would take long to compile, for few kernels less.
+  if in_blocks and num_operations(step, carry, trees.take(xs, 0)) <= 1_500:
+    size = max(n for n in range(1, 6) if num_steps % n == 0)
+  order = -1 if reverse else 1
   carried, unpack = pack(carry)
   unpack_output: Any = None
 
-  def packed_step(carried: Any, x: Any) -> tuple[Any, Any]:
+  def do_block(carried: Any, block: Any) -> tuple[Any, Any]:
     nonlocal unpack_output  # The same at each step, and only known when traced.
-    carry, output = step(unpack(carried), x)
-    stacked, unpack_output = pack(output)
+    carry, rows = unpack(carried), []
+    for i in range(size)[::order]:
+      carry, output = step(carry, trees.take(block, i))
+      packed, unpack_output = pack(output)
+      rows.append(packed)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows[::order])
     return pack(carry)[0], stacked
 
-  carried, stacked = jax.lax.scan(packed_step, carried, xs, **options)
+  blocks = jax.tree.map(
+    lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), xs
+  )
+  carried, stacked = jax.lax.scan(
+    do_block, carried, blocks, length=num_steps // size, reverse=reverse
+  )
+  stacked = jax.tree.map(
+    lambda leaf: leaf.reshape(num_steps, *leaf.shape[2:]), stacked
+  )
   return unpack(carried), unpack_output(stacked)
 
 

@@ -65,6 +65,11 @@ def where_rows_on_host(
   return jax.tree.map(select, on_true, on_false)
 
 
+def take(tree: Any, index: Any) -> Any:
+  """Returns `leaf[index]` of all leaves, for a number, slice or array."""
+  return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
 def raw_key(key: Any) -> types.Key:
   """Returns a key, typed or not, as numbers, uint32 [..., n].
 

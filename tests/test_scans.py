@@ -51,21 +51,34 @@ def _step(carry, x):
 
 
 @pytest.mark.parametrize('reverse', [False, True])
-def test_scans_are_those_of_jax(reverse):
-  xs = jnp.arange(5, dtype=jnp.int32)
+@pytest.mark.parametrize(
+  ('num_steps', 'in_blocks', 'num_blocks'),
+  [(5, False, 5), (5, True, 1), (7, True, 7), (8, True, 2), (12, True, 3)],
+)
+def test_scans_are_those_of_jax(reverse, num_steps, in_blocks, num_blocks):
+  xs = jnp.arange(num_steps, dtype=jnp.int32)
 
-  def with_(scan):
-    return jax.jit(lambda: scan(_step, TREE, xs, reverse=reverse))()
+  def with_(scan, **options):
+    # Not of constants, which XLA would fold otherwise than it computes.
+    return jax.jit(
+      lambda tree, xs: scan(_step, tree, xs, reverse=reverse, **options)
+    )
 
-  _assert_same_bits(with_(scans.scan), with_(jax.lax.scan))
-  jaxpr = jax.make_jaxpr(lambda: scans.scan(_step, TREE, xs))()
-  (equation,) = (e for e in jaxpr.eqns if e.primitive.name == 'scan')
+  packed = with_(scans.scan, in_blocks=in_blocks)
+  _assert_same_bits(packed(TREE, xs), with_(jax.lax.scan)(TREE, xs))
+  (call,) = jax.make_jaxpr(packed)(TREE, xs).eqns
+  jaxpr = call.params['jaxpr']
+  (loop,) = (e for e in jaxpr.eqns if e.primitive.name == 'scan')
+  assert loop.params['length'] == num_blocks
   # Words and pixels are carried, one vector is stacked.
-  assert len(equation.outvars) == 3
+  assert len(loop.outvars) == 3
 
 
-def test_a_scan_may_stack_nothing():
-  end, nothing = scans.scan(lambda carry, _: (carry + 1, ()), 0, length=3)
+@pytest.mark.parametrize('in_blocks', [False, True])
+def test_a_scan_may_stack_nothing(in_blocks):
+  end, nothing = scans.scan(
+    lambda carry, _: (carry + 1, ()), 0, length=3, in_blocks=in_blocks
+  )
   assert (end, nothing) == (3, ())
 
 

@@ -51,8 +51,8 @@ def _num_arguments(function):
 
 # The size of the library. It only falls: a commit that shrinks the library
 # lowers these numbers, and one that adds deletes first.
-MAX_LINES = 53_847
-MAX_STATEMENTS = 20_932
+MAX_LINES = 53_844
+MAX_STATEMENTS = 20_931
 
 
 def test_the_library_only_shrinks():

@@ -5,7 +5,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.acme import adders
 from ftwax.acme import variables as variables_lib
 from ftwax.agents.actor_critic import acting
@@ -69,7 +69,7 @@ class Actor(acme.Actor):
         logits, self._client.steps, self._client.internal_rewards
       )
     if self._single:
-      action = jax.tree.map(lambda leaf: leaf[0], action)
+      action = trees.take(action, 0)
     self._selected = action
     return action
 

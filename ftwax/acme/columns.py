@@ -58,7 +58,7 @@ def make_template(trajectory: types.Trajectory) -> Columns:
     trajectories.BATCH_AXES,
     make_record(trajectory),
   )
-  return jax.tree.map(lambda leaf: leaf[0], pack(batch))
+  return trees.take(pack(batch), 0)
 
 
 def pack(records: trajectories.Record) -> Columns:

@@ -198,7 +198,9 @@ def vectorize(
   num_places = -(-num_environments // 16)
   row, padding = jnp.arange(num_environments), -num_environments % num_places
   place = row % num_places
-  resets_all = scans.counts_launches() and _has_small_reset(environment)
+  resets_all = scans.counts_launches() and (
+    scans.num_operations(environment.reset, jax.random.PRNGKey(0)) <= 128
+  )
 
   def reset(key: types.Key) -> Any:
     key = trees.raw_key(key)
@@ -225,7 +227,7 @@ def vectorize(
       first = by_place.argmax(axis=0) * num_places + jnp.arange(num_places)
       starts = waiting & (first[place] == row)
       started = _start(environment, vector_state.key[first])
-      rows = jax.tree.map(lambda leaf: leaf[place], started)
+      rows = trees.take(started, place)
       return waiting & ~starts, trees.where_rows(starts, rows, current)
 
     return scans.while_loop(
@@ -237,12 +239,6 @@ def vectorize(
     outcome = jax.vmap(vector.outcome)
     vector = vector._replace(outcome=lambda state: outcome(state.state))
   return vector
-
-
-def _has_small_reset(environment: AnyEnvironment) -> bool:
-  code = str(jax.make_jaxpr(environment.reset)(jax.random.PRNGKey(0)))
-  # A line for each operation, those of inner functions included.
-  return code.count(' = ') <= 128
 
 
 def _start(
@@ -307,7 +303,7 @@ def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
     return state, add_player(timestep)
 
   def step(state: State, action: types.ArrayTree) -> Any:
-    action = jax.tree.map(lambda leaf: leaf[0], action)
+    action = trees.take(action, 0)
     state, timestep = environment.step(state, action)
     return state, add_player(timestep)
 

@@ -15,7 +15,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.environments import (
   absences,
   adapting,
@@ -157,7 +157,7 @@ class TeamGames(vector.VectorEnvironment):
 
     def seats(place: int) -> types.ArrayTree:
       rows = slice(place * num_players, (place + 1) * num_players)
-      return jax.tree.map(lambda leaf: leaf[rows], action)
+      return trees.take(action, rows)
 
     return [seats(place) for place in range(self.num_games)]
 

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 from dm_env import specs
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.environments import compiled_games, game_vectors, games
 
 OK, RAISED = 'ok', 'raised'
@@ -97,7 +97,7 @@ class _Worker:
     memory = map_memory(descriptor, spec, num_games)
     start = self._first * spec.num_players
     rows = slice(start, start + self._games.num_games * spec.num_players)
-    self._action, self._timestep = jax.tree.map(lambda leaf: leaf[rows], memory)
+    self._action, self._timestep = trees.take(memory, rows)
 
   def reset(self) -> None:
     self._put(self._games.reset())

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from numpy import typing as npt
 
-from ftwax import encodings, extras, types
+from ftwax import encodings, extras, trees, types
 from ftwax.environments import gymnasium_spaces, specified, validation
 from ftwax.environments import vector as vector_lib
 
@@ -251,7 +251,7 @@ class GymnasiumVectorEnvironment(_Converted):
       own = [self._encode(final[row]) for row in rows]
       last = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
     else:  # A batch, as the observation is.
-      last = jax.tree.map(lambda leaf: leaf[rows], self._encode(final))
+      last = trees.take(self._encode(final), rows)
 
     def replace(leaf: Any, new: Any) -> Any:
       leaf = np.array(leaf)

@@ -178,7 +178,7 @@ class PettingZooGame(games.SpecifiedGame):
 
   def _decode(self, agent: str, action: types.ArrayTree) -> Any:
     player = self._agents.index(agent)
-    own = jax.tree.map(lambda leaf: leaf[player], action)
+    own = trees.take(action, player)
     return self._decoders[player](own)
 
   def _step_all(self, action: types.ArrayTree) -> None:

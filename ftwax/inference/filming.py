@@ -9,7 +9,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.environments import adapting, functional, game_vectors, games
 from ftwax.inference import play
 from ftwax.population import players as players_lib
@@ -154,7 +154,7 @@ class _Camera:
     return lines
 
   def _first_state(self) -> Any:
-    return jax.tree.map(lambda leaf: leaf[0], self._game.state)
+    return trees.take(self._game.state, 0)
 
   def _find_render(self, environment: Any) -> Callable[[dm_env.TimeStep], Any]:
     """Returns a function that renders the game, given its timestep."""

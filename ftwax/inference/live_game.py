@@ -13,7 +13,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.environments import game_pages
 from ftwax.inference import named_players
 from ftwax.inference import playable as playable_lib
@@ -169,7 +169,7 @@ class LiveGame:
 
   def observed(self, seat: int) -> dm_env.TimeStep:
     """Returns the last timestep of one seat, without a player axis."""
-    return jax.tree.map(lambda leaf: leaf[seat], self.timestep)
+    return trees.take(self.timestep, seat)
 
   def view(self, seat: int) -> Any:
     """Returns the current observation of the agent on a seat, as JSON."""

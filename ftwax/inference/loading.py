@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ftwax import compilation, types
+from ftwax import compilation, trees, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.environments import game_vectors, games
 from ftwax.inference import loaded_agent, sharing
@@ -190,12 +190,8 @@ def _load(
     origin.network, origin.game_spec.environment, evaluation=greedy
   )
 
-  @jax.jit  # Otherwise each leaf compiles an indexing of its own.
-  def select(
-    variables: types.ActorVariables, member: int
-  ) -> types.ActorVariables:
-    return jax.tree.map(lambda leaf: leaf[member], variables)
-
+  # Otherwise each leaf compiles an indexing of its own.
+  select = jax.jit(trees.take)
   return [
     loaded_agent.LoadedAgent(
       policy,

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import distributions, types
+from ftwax import distributions, trees, types
 from ftwax.agents.actor_critic import acting, normalization
 from ftwax.environments import functional, games
 from ftwax.inference import loaded_agent, loading
@@ -115,7 +115,7 @@ class NamedPlayers:
       one = jax.tree.map(lambda leaf: leaf[None], game_state)
       action, state = act(one, np.array([seat], np.int32), rows, state)
     action = jax.device_get(action)
-    return jax.tree.map(lambda leaf: leaf[0], action), state
+    return trees.take(action, 0), state
 
   def look(
     self, name: str, timestep: dm_env.TimeStep, state: Any
@@ -166,7 +166,7 @@ class NamedPlayers:
         acting.is_first(timestep)[None],
         state.recurrent_state,
       )
-      return jax.tree.map(lambda leaf: leaf[0], _insights(output))
+      return trees.take(_insights(output), 0)
 
     return jax.jit(see)
 

@@ -21,7 +21,7 @@ import numpy as np
 from jax import export, flatten_util
 from jax.extend import core
 
-from ftwax import extras, types
+from ftwax import extras, trees, types
 from ftwax.environments import game_vectors
 from ftwax.inference import loaded_agent
 from ftwax.records import files, game_files
@@ -230,7 +230,7 @@ def _pack(state: types.ActorState) -> types.Array:
 
 def _unpack(packed: Any, initial: types.ActorState) -> types.ActorState:
   """Inverts `_pack`, given a state of the same shapes; integers stay exact."""
-  row = jax.tree.map(lambda leaf: leaf[0], _real(initial))
+  row = trees.take(_real(initial), 0)
   recurrent_state, action = jax.tree.map(
     lambda leaf, part: (
       jax.lax.complex(*part)

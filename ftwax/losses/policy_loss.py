@@ -12,7 +12,7 @@ import dm_env
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, types
+from ftwax import distributions, trees, types
 
 # Name of the mapped axis of streams, over which `normalize_advantages` sums.
 STREAMS = 'streams'
@@ -118,10 +118,10 @@ def make_transitions(
   tm1, t = slice(None, -1), slice(1, None)
   timestep = trajectory.timestep
   return Transitions(
-    logits_tm1=jax.tree.map(lambda leaf: leaf[tm1], output.logits),
+    logits_tm1=trees.take(output.logits, tm1),
     # [T] already: the action at the last step is in the next trajectory.
     behaviour_logits_tm1=trajectory.logits,
-    a_tm1=jax.tree.map(lambda leaf: leaf[t], trajectory.previous_action),
+    a_tm1=trees.take(trajectory.previous_action, t),
     v_tm1=output.value[tm1],
     v_t=output.value[t],
     r_t=clip_reward(timestep.reward[t], hyperparameters, return_scale),

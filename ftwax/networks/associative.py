@@ -43,7 +43,7 @@ def unroll(
     both = trees.where_rows(later[0], later[1], both)
     return earlier[0] | later[0], both
 
-  first = jax.tree.map(lambda leaf: leaf[0], (start, elements))
+  first = trees.take((start, elements), 0)
   _, first = combine_in_episode((jnp.zeros_like(start[0]), state), first)
   elements = jax.tree.map(
     lambda leaf, row: jnp.concatenate([row[None], leaf[1:]]), elements, first

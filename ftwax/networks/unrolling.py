@@ -21,7 +21,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import scans, types
+from ftwax import scans, trees, types
 
 
 def scan(
@@ -42,7 +42,7 @@ def scan(
     return hk.scan(step, carry, xs)
   # Arrays that `step` closes over become arguments, which have gradients.
   closed, shapes = jax.make_jaxpr(step, return_shape=True)(
-    carry, _shapes_of_one(xs)
+    carry, trees.take(xs, 0)
   )
 
   def pure(consts: Any, carry: Any, x: Any) -> Any:
@@ -60,21 +60,12 @@ def _scan(step: Any, consts: Any, carry: Any, xs: Any) -> tuple[Any, Any]:
 
 
 def _forward(step: Any, consts: Any, carry: Any, xs: Any) -> Any:
-  example = jax.eval_shape(step, consts, carry, _shapes_of_one(xs))[1]
-  outputs = jax.tree.map(
-    lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example
-  )
-  packed, unpack = scans.pack((carry, outputs))
+  def keep(before: Any, x: Any) -> tuple[Any, Any]:
+    after, y = step(consts, before, x)
+    return after, (before, y)
 
-  def packed_step(packed: Any, x: Any) -> tuple[Any, Any]:
-    packed, _ = scans.pack(step(consts, unpack(packed)[0], x))
-    return packed, packed
-
-  end, rows = jax.lax.scan(packed_step, packed, xs)
-  before = jax.tree.map(
-    lambda first, leaf: jnp.concatenate([first[None], leaf[:-1]]), packed, rows
-  )
-  return (unpack(end)[0], unpack(rows)[1]), (consts, unpack(before)[0], xs)
+  end, (carries, ys) = scans.scan(keep, carry, xs, in_blocks=True)
+  return (end, ys), (consts, carries, xs)
 
 
 def _backward(step: Any, residuals: Any, cotangents: Any) -> Any:
@@ -86,14 +77,12 @@ def _backward(step: Any, residuals: Any, cotangents: Any) -> Any:
 
   pull, leaves = _linearize_all(functools.partial(outputs, consts), carries, xs)
 
-  packed, unpack = scans.pack(end)
-
-  def back(packed: Any, inputs: tuple[Any, Any]) -> tuple[Any, Any]:
+  def back(after: Any, inputs: tuple[Any, Any]) -> tuple[Any, Any]:
     rows, y = inputs
-    return scans.pack(pull(rows, [*unpack(packed), *y]))[0], packed
+    return pull(rows, [*after, *y]), after
 
-  begin, after = map(
-    unpack, jax.lax.scan(back, packed, (leaves, ys), reverse=True)
+  begin, after = scans.scan(
+    back, end, (leaves, ys), reverse=True, in_blocks=True
   )
 
   def all_outputs(consts_: Any, xs_: Any) -> list[types.Array]:
@@ -136,7 +125,7 @@ def _linearize_all(
     leaves, structure = jax.tree.flatten(pull)
     return leaves
 
-  closed = jax.make_jaxpr(linearize)(*map(_shapes_of_one, (carries, xs)))
+  closed = jax.make_jaxpr(linearize)(*trees.take((carries, xs), 0))
   # Weights are the same at all steps and stay outside of the loop.
   varies = _find_varying(closed.jaxpr)
   leaves = jax.vmap(
@@ -183,10 +172,3 @@ def _gradient(tree: Any, floats: list[types.Array]) -> Any:
   """Returns a gradient of `tree`, None for leaves without."""
   new = iter(floats)
   return jax.tree.map(lambda leaf: next(new) if _is_float(leaf) else None, tree)
-
-
-def _shapes_of_one(tree: Any) -> Any:
-  """Returns the shapes of one step, of leaves [T, ...]."""
-  return jax.tree.map(
-    lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), tree
-  )

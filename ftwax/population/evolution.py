@@ -242,7 +242,7 @@ def evolve(
   has_copied = selection.parent != itself
   previous = traits(population.members)  # [N, ...]
   # The record keeps what the parents had; crossover counts as exploring.
-  inherited = start = inherit(previous, selection.parent)
+  inherited = start = trees.take(previous, selection.parent)
   if config.crossover_probability > 0.0:
     # Keys of optional draws are folded in, so that the other draws are the same
     # with and without them. Folding in 0 and 1 gives the keys of the split.
@@ -297,11 +297,6 @@ def members_of_traits(traits: Traits) -> types.TrainingState:
   return types.TrainingState(**{**nothing, **traits._asdict()})
 
 
-def inherit(tree: Any, parent: types.Array | types.NumpyArray) -> Any:
-  """Selects the rows of parents [N] from leaves [N, ...]."""
-  return jax.tree.map(lambda leaf: leaf[parent], tree)
-
-
 def clip(explored: Traits, priors: Traits) -> Traits:
   """Clips each value to the bounds of its prior."""
   return Traits(
@@ -331,10 +326,10 @@ def copy_rows(
   members = population.members
   # One gather reads all rows before any is written. A parent that copies
   # somebody itself in this generation passes on its old parameters.
-  rows = inherit({**heritage(members), **traits(members)._asdict()}, parent)
+  rows = trees.take({**heritage(members), **traits(members)._asdict()}, parent)
   past = population.past
   if past:
-    past = past._replace(payoff=inherit(past.payoff, parent))
+    past = past._replace(payoff=trees.take(past.payoff, parent))
   return population._replace(
     members=members._replace(**rows),
     ratings=population.ratings[parent],

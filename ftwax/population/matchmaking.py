@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import parts, registry, types
+from ftwax import parts, registry, trees, types
 from ftwax.population import past_selves, seating
 from ftwax.population import ratings as ratings_lib
 from ftwax.population import state as state_lib
@@ -147,4 +147,4 @@ def begin_round(
   is_past = places.opponents >= num_others
   place = np.where(is_past, places.opponents - num_others, 0)
   seats = jnp.where(is_past, first + snapshots[place], seats)
-  return population, seats, past_selves.take(past.variables, snapshots)
+  return population, seats, trees.take(past.variables, snapshots)

@@ -45,7 +45,7 @@ def init(members: types.TrainingState, num_past: int) -> PastSelves:
   member = jnp.arange(num_past, dtype=jnp.int32) % num_members
   zeros = jnp.zeros((num_members, num_past))
   return PastSelves(
-    variables=take(types.actor_variables(members), member),
+    variables=trees.take(types.actor_variables(members), member),
     member=member,
     payoff=payoff_lib.Payoff(zeros, zeros),
     rounds=jnp.int32(0),
@@ -70,7 +70,7 @@ def begin_round(
   is_due = (past.rounds > 0) & (past.rounds % period == 0)
   is_new = is_due & (jnp.arange(num_past) == past.num_taken % num_past)
   member = jnp.where(is_new, past.num_taken % num_members, past.member)
-  now = take(types.actor_variables(members), member)
+  now = trees.take(types.actor_variables(members), member)
   after = PastSelves(
     variables=trees.where_rows(is_new, now, past.variables),
     member=member,
@@ -114,11 +114,6 @@ def draw(
   return jax.random.categorical(key, logits).astype(jnp.int32)
 
 
-def take(variables: types.ActorVariables, snapshots: types.Array | int) -> Any:
-  """Returns the variables of some snapshots, or of one."""
-  return jax.tree.map(lambda leaf: leaf[snapshots], variables)
-
-
 def seat(states: tuple[Any, ...], variables: Any) -> tuple[Any, ...]:
   """Gives past selves, the last of some players, their variables.
 
@@ -132,6 +127,6 @@ def seat(states: tuple[Any, ...], variables: Any) -> tuple[Any, ...]:
   leaves = jax.tree.leaves(variables)
   first = len(states) - (len(leaves[0]) if leaves else 0)
   return states[:first] + tuple(
-    (take(variables, index), state)
+    (trees.take(variables, index), state)
     for index, state in enumerate(states[first:])
   )

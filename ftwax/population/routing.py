@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.population import players as players_lib
 from ftwax.population import seating as seating_lib
 
@@ -87,7 +87,7 @@ class Router:
     """Gathers rows of seats [G * P, ...] into rows of members [N * M, ...]."""
     # Members come first in `order`, in equal blocks of M seats.
     order = routes.order[: self.num_rows]
-    return jax.tree.map(lambda leaf: leaf[order], tree)
+    return trees.take(tree, order)
 
   def to_seats(self, routes: Routes, parts: Sequence[types.ArrayTree]) -> Any:
     """Returns rows of seats [G * P, ...].
@@ -117,7 +117,7 @@ class Router:
     if not any(self._counts):
       return None
     order = routes.order[self.num_rows :]
-    return jax.tree.map(lambda leaf: leaf[order], timestep)
+    return trees.take(timestep, order)
 
   def init(self, keys: Sequence[types.Key]) -> tuple[Any, ...]:
     """Returns the initial state of each opponent, given its key."""

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import internal_rewards as internal_rewards_lib
-from ftwax import types
+from ftwax import trees, types
 from ftwax.replay import functional, replay_options, trajectories
 
 
@@ -84,7 +84,7 @@ class AuxiliaryReplay:
     if self.options.replay_capacity:
       sample = self.replay.sample(state.replay, replay_key)
       # Sequences of one step, a whole trajectory: drop the axis of length 1.
-      stored = jax.tree.map(lambda leaf: leaf[0], sample.data)
+      stored = trees.take(sample.data, 0)
       batch = types.ReplayBatch(
         trajectories.swap_batch(stored).trajectory,
         jnp.all(sample.info.is_valid),

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from absl import logging
 
+from ftwax import trees
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.population import past_selves
 from ftwax.population import state as state_lib
@@ -74,7 +75,7 @@ def start_from(
       except checkpoints.CheckpointError as error:
         _skip(init_from, name, str(error).partition(';')[0])
       else:
-        changes[name] = jax.tree.map(lambda leaf: leaf[turns], restored)
+        changes[name] = trees.take(restored, turns)
   members = members._replace(**changes)
   past = population.past
   if past:

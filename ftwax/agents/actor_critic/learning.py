@@ -11,7 +11,6 @@ recompilation, and a population is `jax.vmap` of `init` and `update`.
 from __future__ import annotations
 
 import functools
-import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -299,7 +298,7 @@ def learn(
   if replay is not None:
     rollouts = trajectories._replace(value=None)
     for index in range(rollouts.timestep.reward.shape[0]):
-      past = jax.tree.map(operator.itemgetter(index), rollouts)
+      past = trees.take(rollouts, index)
       reward_class = replay.classify(past, state.internal_rewards)
       replay_state = replay.add(replay_state, past, reward_class)
   if num_updates > 1:

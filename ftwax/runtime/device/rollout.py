@@ -197,7 +197,7 @@ def rollout(
   # The state before the first timestep, from which the learner unrolls.
   recurrent_state, anchor = state.actor.recurrent_state, state.anchor
   state, ((timesteps, choices), statistics) = scans.scan(
-    act, state, length=num_steps
+    act, state, length=num_steps, in_blocks=True
   )
   # The last timestep's action is chosen in the next rollout, its value here.
   _, _, last = choose(select_action, variables, state.timestep, state.actor)
@@ -245,7 +245,7 @@ def without_absences(
   """
   timestep, previous_action, logits, recurrent_state, seed, value = trajectory
   rows: Any = timestep, Choice(previous_action, logits, seed, value)
-  begin, chosen = jax.tree.map(lambda leaf: leaf[0], rows)
+  begin, chosen = trees.take(rows, 0)
   first = newer(Anchor(begin, chosen, recurrent_state), anchor)
 
   def replace_first(leaf: Any, row: Any) -> Any:

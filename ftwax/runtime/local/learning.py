@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ftwax import compilation, types
+from ftwax import compilation, trees, types
 from ftwax.agents.actor_critic import learning
 from ftwax.runtime import prepare, sharding
 from ftwax.runtime.local import acting
@@ -142,7 +142,7 @@ class Learner:
       # Of one rollout, [1, T, N, B, ...]; the report is of one update.
       batch = jax.tree.map(lambda leaf: leaf[None], batch)
       members, replay, report = over_members(members, replay, batch)
-      return members, replay, jax.tree.map(lambda leaf: leaf[0], report)
+      return members, replay, trees.take(report, 0)
 
     # Tables are large, so updates change them in place.
     self._update = compilation.jit(update, donate_argnums=1, **self._options)
