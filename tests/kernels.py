@@ -1,6 +1,7 @@
-"""Counts the kernels that XLA, compiling for an H100, makes of an iteration.
+r"""Counts the kernels that XLA, compiling for an H100, makes of an iteration.
 
-    uv run --with 'jax[cuda13-local]' python tests/kernels.py
+    uv run --with 'jax[cuda13-local]' --with nvidia-nvvm \
+      --with nvidia-cuda-nvcc python tests/kernels.py
 
 It needs no GPU: XLA compiles for a description of one, without trying which
 kernel is the fastest. Loops of unknown length count as one step, as if games
