@@ -84,14 +84,13 @@ def make(
   )
   return late._replace(
     outcome=_inside(late.outcome),
-    scripts={name: _late_script(one) for name, one in late.scripts.items()},
+    scripts={name: _inside(one, 1) for name, one in late.scripts.items()},
     display=display,
   )
 
 
-def _inside(function: Callable[[Any], Any]) -> Callable[[State], Any]:
-  return lambda state: function(state.state)
-
-
-def _late_script(script: functional.Script) -> functional.Script:
-  return lambda key, state, player: script(key, state.state, player)
+def _inside(function: Callable[..., Any], place: int = 0) -> Callable[..., Any]:
+  """Makes a function that takes a `State` as its argument at a place."""
+  return lambda *args: function(
+    *args[:place], args[place].state, *args[place + 1 :]
+  )

@@ -68,7 +68,13 @@ def make_padding(
   has_mask = types.ACTION_MASK in entries
   if any(taken != actions[0] for taken in actions) and not has_mask:
     for own, taken in zip(constant, actions, strict=True):
-      own[types.ACTION_MASK] = jax.tree.map(_mask, taken, action)
+      own[types.ACTION_MASK] = jax.tree.map(
+        lambda one, widest: np.int8(
+          np.arange(widest.num_values) < one.num_values
+        ),
+        taken,
+        action,
+      )
     extra[types.ACTION_MASK] = jax.tree.map(
       lambda leaf: specs.BoundedArray(leaf.shape, np.int8, 0, 1, 'mask'),
       constant[0][types.ACTION_MASK],
@@ -96,10 +102,6 @@ def find_roles(
   kinds = [re.sub(r'_?\d+$', '', name) for name in names]
   order = list(dict.fromkeys(kinds))
   return tuple(order.index(kind) for kind in kinds)
-
-
-def _mask(own: Any, widest: Any) -> types.NumpyArray:
-  return (np.arange(widest.num_values) < own.num_values).astype(np.int8)
 
 
 def _pad_leaf(leaf: Any, spec: specs.Array) -> Any:

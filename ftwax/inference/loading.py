@@ -19,6 +19,7 @@ from ftwax.inference import loaded_agent, sharing
 from ftwax.records import (
   array_files,
   checkpoints,
+  files,
   game_files,
   rebuilding,
   run_directory,
@@ -240,10 +241,9 @@ def _find_origin(
     if experiment is not None or isinstance(error, ValueError):
       raise
     path = directory / run_directory.CONFIG_FILE
-    message = f'{type(error).__name__}: {error}'.partition('\n')[0]
     raise ValueError(
       f'{path} must describe an agent, and its network cannot be made'
-      f' ({message:.200}); restore it from a copy.'
+      f' ({files.first_line(error):.200}); restore it from a copy.'
     ) from None
 
 

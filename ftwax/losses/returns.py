@@ -48,7 +48,8 @@ def lambda_returns(
   chex.assert_equal_shape([discount_t, mask_tm1])
   chex.assert_equal_shape_prefix([r_t, mask_tm1], mask_tm1.ndim)
   # With lambda 0 a return bootstraps from `v_t`, whatever comes next.
-  lambda_t = jnp.where(_continues(mask_tm1), lambda_, 0.0)
+  continues = jnp.concatenate([mask_tm1[1:], jnp.zeros_like(mask_tm1[:1])]) != 0
+  lambda_t = jnp.where(continues, lambda_, 0.0)
   # Masked entries may be infinite or NaN, which a product with 0 would keep.
   r_t, v_t = (_masked(mask_tm1, x) for x in (r_t, v_t))
   share_t, factor_t = (
@@ -120,11 +121,6 @@ def generalized_advantages(
     mask_tm1,
     lambda_returns(r_t, discount_t, v_t, mask_tm1, lambda_) - v_tm1,
   )
-
-
-def _continues(mask_tm1: types.Array) -> types.Array:
-  """Returns whether the next step continues the same episode, bool."""
-  return jnp.concatenate([mask_tm1[1:], jnp.zeros_like(mask_tm1[:1])]) != 0
 
 
 def _masked(mask_tm1: types.Array, x: types.Array) -> types.Array:

@@ -198,6 +198,11 @@ def to_object(plain: Any) -> dict[str, Any]:
   return plain
 
 
+def first_line(error: BaseException) -> str:
+  """Returns the kind of an error, and the first line of its message."""
+  return f'{type(error).__name__}: {error}'.partition('\n')[0]
+
+
 def sync(path: pathlib.Path) -> None:
   """Waits until a file, or the names in a directory, are on disk."""
   descriptor = os.open(path, os.O_RDONLY)

@@ -309,7 +309,9 @@ class RunRecords:
     try:
       self.save(snapshot())
     except Exception as error:  # noqa: BLE001 Must not hide the original.
-      logging.warning('Could not save the last state: %s', _first_line(error))
+      logging.warning(
+        'Could not save the last state: %s', files.first_line(error)
+      )
       self.save_copy()
 
   def save_in_time(
@@ -339,7 +341,9 @@ class RunRecords:
         self._start_to_save(checkpointer, copy.metadata, copy.state)
         checkpointer.wait()
     except Exception as error:  # noqa: BLE001 Must not hide the original.
-      logging.warning('Could not save the last copy: %s', _first_line(error))
+      logging.warning(
+        'Could not save the last copy: %s', files.first_line(error)
+      )
     finally:
       self._lock.release()
 
@@ -445,10 +449,6 @@ def describe_saved(directory: pathlib.Path) -> str:
   if not steps:
     return f'Nothing is saved yet. To start again, {again}'
   return f'Saved at {steps[-1]} steps. To continue, {again}'
-
-
-def _first_line(error: Exception) -> str:
-  return f'{type(error).__name__}: {error}'.partition('\n')[0]
 
 
 def _check_metadata(metadata: Mapping[str, Any]) -> None:

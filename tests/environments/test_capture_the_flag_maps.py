@@ -5,7 +5,6 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -146,19 +145,6 @@ def test_maps_of_varied_sizes_are_symmetric():
       )
       for height in (7, 9, 11)
     )
-
-
-def test_floods_count_steps():
-  plan = ['#######', '#..#..#', '#.##..#', '#.....#', '#######']
-  is_open = np.array([[c == '.' for c in row] for row in plan])
-  distance = maps.flood(jnp.asarray(is_open), jnp.int32(8))
-  expected = np.full((5, 7), 35)
-  expected[1, 1:3] = 0, 1
-  expected[2, 1] = 1
-  expected[3, 1:6] = 2, 3, 4, 5, 6
-  expected[2, 4:6] = 6, 7
-  expected[1, 4:6] = 7, 8
-  np.testing.assert_array_equal(distance, expected)
 
 
 @pytest.mark.parametrize(

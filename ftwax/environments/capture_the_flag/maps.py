@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import scans, types
 from ftwax.environments.capture_the_flag import game_config as config_lib
 
 _Config: TypeAlias = config_lib.CaptureTheFlagConfig
@@ -43,7 +43,8 @@ _PAD_COLUMN = 1
 _PAD_ROWS = np.array([-1, 1, -2, 2])
 
 
-# Distances so far, the next distance, and whether the last step found any.
+# The cells reached before the last step and after it, as bits of words, uint32
+# [height, num_words], and steps so far to some cells.
 _Flood: TypeAlias = tuple[types.Array, types.Array, types.Array]
 
 
@@ -119,35 +120,53 @@ def is_walkable(tiles: types.Array) -> types.Array:
   return (tiles == FLOOR) | (tiles == STAND)
 
 
-def flood(is_open: types.Array, start: types.Array) -> types.Array:
-  """Returns the number of steps from the cell `start` to every cell.
+def flood(
+  is_open: types.Array, start: types.Array, cells: types.Array
+) -> tuple[types.Array, types.Array]:
+  """Finds what can be reached from the cell `start`, which may be closed.
 
   Args:
-    is_open: bool [height, width], whether a cell can be entered; must be false
-      on the border.
-    start: int32 [], a cell, at distance 0 even if it is not open.
+    is_open: bool [height, width], false on the border.
+    start: int32 [].
+    cells: int32 [n].
 
   Returns:
-    int32 [height, width]; `height * width` at unreachable cells.
+    Whether each cell can be reached, bool [height, width]; and the number of
+    steps to `cells`, int32 [n], `height * width` for those out of reach.
   """
-  never = is_open.size
-  at_start = jnp.arange(never).reshape(is_open.shape) == start
+  height, width = is_open.shape
+  bits = jnp.arange(32, dtype=jnp.uint32)[None, None]
+
+  def pack(is_true: types.Array) -> types.Array:  # To [height, num_words].
+    words = jnp.pad(is_true, ((0, 0), (0, -width % 32))).reshape(height, -1, 32)
+    return jnp.sum(words.astype(jnp.uint32) << bits, -1, jnp.uint32)
+
+  def unpack(words: types.Array) -> types.Array:
+    is_true = ((words[..., None] >> bits) & 1).reshape(height, -1) > 0
+    return is_true[:, :width]
 
   def spread(carry: _Flood) -> _Flood:
-    distance, num_steps, _ = carry
-    reached = distance < never
-    is_next = functools.reduce(jnp.logical_or, _shifted(reached, False))
-    new = is_open & ~reached & is_next
-    return jnp.where(new, num_steps, distance), num_steps + 1, jnp.any(new)
+    _, reached, steps = carry
+    north, east, south, west = _shifted(reached, 0)
+    # From one word of a row to the next, too.
+    in_row = (reached << 1) | (reached >> 1) | (east >> 31) | (west << 31)
+    after = reached | (floor & (north | south | in_row))
+    return reached, after, steps + ~unpack(reached).reshape(-1)[cells]
 
+  floor = pack(is_open)
+  at_start = pack(jnp.arange(is_open.size).reshape(height, width) == start)
+  carry = jnp.zeros_like(floor), at_start, jnp.zeros_like(cells)
+  # Enough for most maps: XLA fuses these, while a loop takes kernels a step.
+  for _ in range(height + width if scans.counts_launches() else 0):
+    carry = spread(carry)
   # Runs until a step reaches no new cell.
-  start_distance = jnp.where(at_start, 0, never).astype(jnp.int32)
-  distance, _, _ = jax.lax.while_loop(
-    lambda carry: carry[2],
-    spread,
-    (start_distance, jnp.int32(1), jnp.bool_(True)),
+  _, reached, steps = jax.lax.while_loop(
+    lambda carry: jnp.any(carry[0] != carry[1]), spread, carry
   )
-  return distance
+  is_reached = unpack(reached)
+  return is_reached, jnp.where(
+    is_reached.reshape(-1)[cells], steps, is_open.size
+  )
 
 
 def _draw_size(draws: types.Array, config: _Config) -> _Size:
@@ -180,16 +199,9 @@ def _shifted(grid: types.Array, fill: bool | int) -> list[types.Array]:
 def _image_of(
   config: _Config, size: _Size, is_turned: types.Array, cells: types.Array
 ) -> types.Array:
-  """Returns the image of each of `cells` under the symmetry of the map.
+  """Returns the images of `cells`, int32 [...], whose images are the cells.
 
-  Args:
-    config: size of the grid.
-    size: size of the map; cells outside are their own images.
-    is_turned: bool [], whether to rotate instead of reflect.
-    cells: int32 [...].
-
-  Returns:
-    int32 [...]; the image of an image is the cell itself.
+  Maps are turned or, else, reflected; cells outside are their own images.
   """
   rows, columns = cells // config.width, cells % config.width
   image_rows = jnp.where(is_turned, size.height - 1 - rows, rows)
@@ -238,7 +250,6 @@ def _wall_up(
   If the base of team 1 is unreachable, only the border is returned.
   """
   # No path leads over a pad, since players cannot enter pads.
-  distance = flood(~walls & ~is_pad, stands[0])
-  reached = distance < walls.size
+  reached, _ = flood(~walls & ~is_pad, stands[0], stands[:0])
   reaches_base = reached.reshape(-1)[stands[1]]
   return jnp.where(reaches_base, ~reached & ~is_pad, border)

@@ -222,9 +222,7 @@ def _first_heading(
   """Returns the first direction of a short path that avoids other players."""
   tiles, cell = state.map.tiles, state.cell[player]
   neighbours = cell + jnp.asarray(rules.steps_in_cells(config))
-  # From the target, one flood serves all neighbours.
-  distance = maps.flood(maps.is_walkable(tiles), target)
-  distance = distance.reshape(-1)[neighbours]
+  _, distance = maps.flood(maps.is_walkable(tiles), target, neighbours)
   is_taken = jnp.any(neighbours[:, None] == state.cell[None], axis=1)
   # Ties, [4], are less than a step. A detour costs two steps, so a penalty of
   # three for occupied cells makes it worthwhile.

@@ -289,11 +289,10 @@ def _drop_flags(state: State, is_hit: types.Array, config: _Config) -> State:
   is_carried = state.carrier != NOBODY
   # NOBODY becomes player 0, whose values are masked below.
   carrier = jnp.maximum(state.carrier, 0)
-  flag_cell = jnp.where(is_carried, state.cell[carrier], state.flag_cell)
   is_dropped = is_carried & is_hit[carrier]
   return state._replace(
     carrier=jnp.where(is_dropped, NOBODY, state.carrier),
-    flag_cell=flag_cell,
+    flag_cell=jnp.where(is_carried, state.cell[carrier], state.flag_cell),
     flag_timer=jnp.where(
       is_dropped,
       config.flag_return_period,
@@ -317,17 +316,10 @@ def _send_to_pads(state: State, is_hit: types.Array, config: _Config) -> State:
 def _touch_flags(
   state: State, can_touch: types.Array, tags: types.Array, config: _Config
 ) -> tuple[State, types.Array, types.Array, types.Array]:
-  """Lets players pick up, return and capture flags.
+  """Lets players that were not hit pick up, return and capture flags.
 
-  Args:
-    state: state after moves and tags.
-    can_touch: bool [P], whether each player was active and not hit.
-    tags: int32 [P], part of the actions.
-    config: sizes and rules.
-
-  Returns:
-    The next state, and what `Deeds` tells of flags picked up, returned and
-    captured by each player.
+  Returns the state, and what `Deeds` tells of flags that each player picked up,
+  returned and captured.
   """
   players = np.arange(config.num_players)
   teams = team_of_players(config)

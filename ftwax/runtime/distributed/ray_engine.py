@@ -163,11 +163,11 @@ class RayEngine:
       cause = error.cause
       if isinstance(cause, engine.NodeLostError | engine.NodeFailedError):
         raise cause from None
-      raise engine.NodeLostError(_first_line(error)) from error
+      raise engine.NodeLostError(files.first_line(error)) from error
     except errors.RayError as error:
       if 'creation task' in str(error):  # No restart would help.
         raise engine.NodeFailedError(str(error).splitlines()[-1]) from error
-      raise engine.NodeLostError(_first_line(error)) from error
+      raise engine.NodeLostError(files.first_line(error)) from error
 
   def replace(self, name: str) -> None:
     """Kills a node, which Ray starts again."""
@@ -357,13 +357,14 @@ def _check_address(cluster: str) -> None:
 def _not_joined(cluster: str, error: Exception) -> ConnectionError:
   if cluster == settings_lib.LOCAL:
     return ConnectionError(
-      f'Ray must start its processes, and did not ({_first_line(error)}); if'
-      ' they timed out, try again when less runs here.'
+      'Ray must start its processes, and did not'
+      f' ({files.first_line(error)}); if they timed out, try again when less'
+      ' runs here.'
     )
   return ConnectionError(
     f'cluster ({cluster!r}) must be a Ray cluster that takes the token of'
-    f' {_TOKEN_FILE} or {_TOKEN}, and cannot be joined ({_first_line(error)});'
-    ' see docs/clusters.md.'
+    f' {_TOKEN_FILE} or {_TOKEN}, and cannot be joined'
+    f' ({files.first_line(error)}); see docs/clusters.md.'
   )
 
 
@@ -438,7 +439,3 @@ def _room(ray: Any) -> dict[str, float]:
     for name, amount in free.items()
     if not name.startswith('node:')
   }
-
-
-def _first_line(error: Exception) -> str:
-  return f'{type(error).__name__}: {error}'.partition('\n')[0]
