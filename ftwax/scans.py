@@ -77,8 +77,8 @@ def scan(
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows[::order])
     return pack(carry)[0], stacked
 
-  blocks = jax.tree.map(
-    lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), xs
+  blocks = jax.tree.map(  # Without -1, since a leaf may be empty.
+    lambda leaf: leaf.reshape(num_steps // size, size, *leaf.shape[1:]), xs
   )
   carried, stacked = jax.lax.scan(
     do_block, carried, blocks, length=num_steps // size, reverse=reverse

@@ -41,7 +41,9 @@ def test_trees_are_packed_to_the_bit():
   _assert_same_bits(unpack(packed), TREE)
 
 
-def _step(carry, x):
+def _step(carry, inputs):
+  x, nothing = inputs
+  assert nothing.shape == (0,)
   carry = {
     **carry,
     'whole': (carry['whole'][0] + x, *carry['whole'][1:]),
@@ -56,7 +58,7 @@ def _step(carry, x):
   [(5, False, 5), (5, True, 1), (7, True, 7), (8, True, 2), (12, True, 3)],
 )
 def test_scans_are_those_of_jax(reverse, num_steps, in_blocks, num_blocks):
-  xs = jnp.arange(num_steps, dtype=jnp.int32)
+  xs = jnp.arange(num_steps, dtype=jnp.int32), jnp.zeros((num_steps, 0))
 
   def with_(scan, **options):
     # Not of constants, which XLA would fold otherwise than it computes.
