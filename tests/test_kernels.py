@@ -21,7 +21,7 @@ MAX_KERNELS = {
 @pytest.mark.parametrize(
   'name',
   [
-    pytest.param(name, marks=[pytest.mark.slow] * (most > 5_000))
+    pytest.param(name, marks=[pytest.mark.slow] * (most > 4_000))
     for name, most in MAX_KERNELS.items()
   ],
 )
