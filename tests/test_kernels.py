@@ -16,7 +16,8 @@ MAX_KERNELS = {
 # It is used until JAX removes it.
 @pytest.mark.filterwarnings('ignore:The Pallas Triton backend is deprecated')
 @pytest.mark.skipif(
-  not kernels.IS_INSTALLED, reason='needs the compiler of jax[cuda13-local]'
+  not kernels.IS_INSTALLED,
+  reason='needs the compiler for GPUs; see tests/kernels.py',
 )
 @pytest.mark.parametrize(
   'name',
