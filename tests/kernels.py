@@ -4,8 +4,9 @@ r"""Counts the kernels that XLA, compiling for an H100, makes of an iteration.
       --with nvidia-cuda-nvcc python tests/kernels.py
 
 It needs no GPU: XLA compiles for a description of one, without trying which
-kernel is the fastest. Loops of unknown length count as one step, as if games
-seldom ended, and of branches counts the one with most kernels.
+kernel is the fastest. Loops of unknown length are not counted, since they start
+games in rows that end twice in a rollout; of branches counts the one with most
+kernels.
 """
 
 import collections
@@ -128,7 +129,7 @@ def count(text):
     called = dict(re.findall(r' (\w+)=%([\w.-]+)', line))
     if name == 'while':
       length = re.search(r'"known_trip_count":\{"n":"(\d+)"', line)
-      times = int(length[1]) if length else 1
+      times = int(length[1]) if length else 0
       path = f'{path}/{times}'
       inner = of(called['body'], path) + of(called['condition'], path)
       return collections.Counter({key: times * n for key, n in inner.items()})

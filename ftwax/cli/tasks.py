@@ -1,4 +1,4 @@
-"""Tasks with settings of their own, which were measured (docs/results.md).
+"""Tasks with settings of their own.
 
 `ftwax train NAME` starts from them; each is an experiment with its flags.
 """
@@ -10,8 +10,6 @@ _GAMES = (
   'jaxmarl:MPE_simple_spread_v3',
   'jaxmarl:overcooked',
   'jaxmarl:smax_3m',
-  'navix:Navix-Empty-8x8-v0',
-  'xminigrid:MiniGrid-Empty-8x8',
   'craftax:Craftax-Classic-Symbolic-v1',
   'craftax:Craftax-Symbolic-v1',
 )

@@ -7,8 +7,6 @@ and run on the device:
 
     --with jaxmarl    --game=jaxmarl:overcooked, jaxmarl:MPE_simple_spread_v3,
                       jaxmarl:smax_3m
-    --with navix      --game=navix:Navix-Empty-8x8-v0
-    --with xminigrid  --game=xminigrid:MiniGrid-Empty-8x8
     --with craftax    --game=craftax:Craftax-Classic-Symbolic-v1
 
 In games of several teams, members are evaluated against players that act
@@ -47,9 +45,7 @@ _MLP = torsos.Torso(hidden_sizes=(128,))
 
 # Flags and fields of the agent with which games are learnt, by the start of
 # their names; each row adds to those above it.
-_SETTINGS: tuple[
-  tuple[str | tuple[str, ...], dict[str, Any], dict[str, Any]], ...
-] = (
+_SETTINGS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
   (
     'mpe2:',
     {'max_num_actor_steps': 300_000, 'eval_every': 100_000},
@@ -74,15 +70,6 @@ _SETTINGS: tuple[
       'num_eval_episodes': 10,
     },
     {'sequence_length': 64, 'torso': _MLP.replace(entries={'': 'mlp'})},
-  ),
-  (
-    ('navix:', 'xminigrid:'),
-    {
-      'num_members': 1,
-      'max_num_actor_steps': 150_000,
-      'eval_every': 50_000,
-    },
-    {},
   ),
   (
     'craftax:',
@@ -127,11 +114,10 @@ class Options(launch.Options):
 
 def _settings(game: str) -> tuple[dict[str, Any], dict[str, Any]]:
   """Returns the flags and the fields of the agent for a game."""
-  own = [row for row in _SETTINGS if game.startswith(row[0])]
   settings: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-  for _, *parts in own:
+  for start, *parts in _SETTINGS:
     for found, part in zip(settings, parts, strict=True):
-      found.update(part)
+      found.update(part if game.startswith(start) else {})
   return settings
 
 

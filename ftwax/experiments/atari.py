@@ -1,4 +1,4 @@
-"""IMPALA, A2C or A3C on an Atari game, Pong by default.
+"""An agent on an Atari game, IMPALA on Pong by default.
 
 Run `uv run experiments/atari.py --game=breakout`. Ctrl-C saves the run, and the
 same command with `--resume` continues it. `--agent=a3c --runtime=distributed`
@@ -12,7 +12,8 @@ from typing import Any
 
 import ftwax
 from ftwax import registry
-from ftwax.agents import a2c, a3c, impala, ppo
+from ftwax.agents import a2c, a3c, impala, ppo, unreal
+from ftwax.agents.actor_critic import tasks
 from ftwax.cli import flags, launch
 from ftwax.environments import atari, atari_vector, vector
 
@@ -24,7 +25,7 @@ class Options(launch.Options):
   max_num_actor_steps: int = 10_000_000
   game: str = flags.flag('pong', 'Name of the game.')
   agent: str = flags.flag(
-    'impala', 'The agent.', ['impala', 'a2c', 'a3c', 'ppo']
+    'impala', 'The agent.', ['impala', 'a2c', 'a3c', 'ppo', 'unreal']
   )
   size: str = flags.flag(
     '84',
@@ -42,26 +43,44 @@ class Options(launch.Options):
   )
 
 
+def _make_unreal(torso: str) -> unreal.UNREALConfig:
+  """Returns UNREAL with fixed values within the ranges that its paper tunes."""
+  cell_size = 2 if torso == 'a3c' else 4
+  return unreal.UNREALConfig.paper(
+    torso=torso,
+    batch_size=16,
+    learning_rate=7e-4,
+    entropy_cost=1e-3,
+    tasks=(
+      tasks.PixelControl(
+        cost=1e-3, cell_size=cell_size, crop_size=(20 * cell_size,) * 2
+      ),
+      tasks.RewardPrediction(),
+      tasks.ValueReplay(),
+    ),
+  )
+
+
 # The settings of each agent's paper on Atari.
-_PRESETS = {
+_PRESETS: dict[str, Any] = {
   'impala': impala.IMPALAConfig.atari_paper,
   'a2c': a2c.A2CConfig.paper,
   'a3c': a3c.A3CConfig.paper,
   'ppo': ppo.PPOConfig.atari_paper,
+  'unreal': _make_unreal,
 }
 
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   large = options.size == '84'
-  config = _PRESETS[options.agent](torso=options.torso if large else 'a3c')
   rules = atari.AtariConfig(size=int(options.size), grayscale=not large)
   make: Any = functools.partial(atari.make, options.game, config=rules)
   if options.vector:
     make = functools.partial(make_vector, options.game, rules)
   return ftwax.ExperimentConfig(
     name=f'{options.agent}_{options.game}',
-    agent=config,
+    agent=_PRESETS[options.agent](torso=options.torso if large else 'a3c'),
     environment=vector.VectorFactory(make) if options.vector else make,
     **options.fields(),
   )

@@ -30,7 +30,6 @@ class Options(launch.Options):
   )
 
 
-_ROWS = _COLUMNS = 12
 _HIDDEN_SIZE = 128
 
 
@@ -50,7 +49,7 @@ _TASKS = (
 @registry.register('ftw_catch.game')
 def make_environment() -> functional.FunctionalEnvironment:
   """Returns catch rendered as images."""
-  return pixels.make(catch.make(_ROWS, _COLUMNS, miss_reward=0.0))
+  return pixels.make(catch.make(12, 12, miss_reward=0.0))
 
 
 def build(options: Options) -> ftwax.ExperimentConfig:

@@ -1,14 +1,8 @@
-"""Memory tests for FTW's cores: copying, and recall by random keys.
+"""A memory test for FTW's cores: symbols are shown, then repeated in order.
 
 Run `uv run experiments/ftw_memory.py --core=rpth_dnc`, and with `--core=lstm`
-and `--core=rpth` for comparison; all cores have the same size.
-
-In copying, symbols are shown and must then be repeated in order, which suits a
-memory that links its slots in the order of writing. `--task=recall` asks for
-the values of keys instead. Keys are random vectors, redrawn in every episode,
-so no unit can specialize in one. An agent that remembers the values of six
-pairs, but not which key has which value, reaches a return of about 0.45; a
-higher return requires looking up values by their keys.
+and `--core=rpth` for comparison; all cores have the same size. The task suits a
+memory that links its slots in the order of writing.
 """
 
 import dataclasses
@@ -17,7 +11,7 @@ import functools
 import ftwax
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
-from ftwax.environments import copying, recall
+from ftwax.environments import copying
 from ftwax.networks import cores
 
 
@@ -29,33 +23,16 @@ class Options(launch.Options):
   num_environments: int = 32
   runtime: str = 'device'
   core: str = flags.flag('rpth_dnc', 'The recurrent core.', tuple(cores.NAMED))
-  task: str = flags.flag('copying', 'The task.', ['copying', 'recall'])
-  length: int | None = flags.flag(
-    None, 'Symbols (default 10) or pairs (default 6) in an episode.'
-  )
-  key_size: int = flags.flag(12, 'Size of the key vectors.')
+  length: int = flags.flag(10, 'Symbols in an episode.')
   hidden_size: int = flags.flag(32, 'Units of each core.')
-
-
-_LENGTHS = {'copying': 10, 'recall': 6}
-_MEMORIES = {
-  'copying': cores.Memory(num_slots=16, word_size=16, num_reads=1),
-  'recall': cores.Memory(
-    num_slots=16, word_size=24, num_reads=4, linkage='none'
-  ),
-}
 
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
-  length = options.length or _LENGTHS[options.task]
-  environment = functools.partial(copying.make, length)
-  if options.task == 'recall':
-    environment = functools.partial(
-      recall.make, length, key_size=options.key_size
-    )
   hierarchy = cores.RPTH(
-    options.hidden_size, memory=_MEMORIES[options.task], slow_period=4
+    options.hidden_size,
+    memory=cores.Memory(num_slots=16, word_size=16, num_reads=1),
+    slow_period=4,
   )
   config = ftw.FTWConfig(
     core=ftw.named_core(options.core, hierarchy),
@@ -63,7 +40,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     optimizer='adam',
     # A whole episode and the first step of the next, so that gradients reach
     # from each answer to the step that showed it.
-    sequence_length=2 * length + 1,
+    sequence_length=2 * options.length + 1,
     batch_size=32,
     learning_rate=2e-3,
     entropy_cost=0.015,
@@ -73,7 +50,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name=f'ftw_memory_{options.core}',
     agent=config,
-    environment=environment,
+    environment=functools.partial(copying.make, options.length),
     **options.fields(),
   )
 

@@ -43,13 +43,10 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     num_epochs=4,
     num_minibatches=8,
   )
-  config = options.configure(config)
-  config = config.decayed_over(options.max_num_actor_steps).replace(
-    learning_rate=5e-3
-  )
+  config = options.configure(config).decayed_over(options.max_num_actor_steps)
   return ftwax.ExperimentConfig(
     name=f'minatar_{options.game}',
-    agent=config,
+    agent=config.replace(learning_rate=5e-3),
     environment=f'gymnax:{_GAMES[options.game]}',
     **options.fields(),
   )

@@ -42,10 +42,12 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     discount=1.0,
     entropy_cost=0.03,
   )
-  config = options.configure(config)
+  config = options.configure(config).decayed_over(
+    options.max_num_actor_steps, options.num_members
+  )
   return ftwax.ExperimentConfig(
     name=options.game,
-    agent=config.decayed_over(options.max_num_actor_steps, options.num_members),
+    agent=config,
     environment=functools.partial(pgx_adapter.make, options.game),
     population=population_config.PopulationConfig(
       options.num_members, exploits=options.num_members > 1

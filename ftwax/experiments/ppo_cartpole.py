@@ -23,10 +23,6 @@ class Options(launch.Options):
   eval_every: int = 100_000
 
 
-# Both versions truncate episodes after 500 steps.
-_NAME = 'CartPole-v1'
-
-
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   config = ppo.PPOConfig(
@@ -39,18 +35,18 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     num_minibatches=2,
     decay=optimization.LinearDecay(names=('learning_rate', 'clip_epsilon')),
   )
-  config = options.configure(config)
-  config = config.decayed_over(options.max_num_actor_steps).replace(
-    learning_rate=1e-3,
-    discount=0.98,
-    entropy_cost=0.0,
-    gae_lambda=0.8,
-    clip_epsilon=0.2,
-  )
+  config = options.configure(config).decayed_over(options.max_num_actor_steps)
   return ftwax.ExperimentConfig(
-    name=f'ppo_{_NAME}',
-    agent=config,
-    environment=f'gymnax:{_NAME}' if options.runtime == 'device' else _NAME,
+    name='ppo_CartPole-v1',
+    agent=config.replace(
+      learning_rate=1e-3,
+      discount=0.98,
+      entropy_cost=0.0,
+      gae_lambda=0.8,
+      clip_epsilon=0.2,
+    ),
+    # Both versions truncate episodes after 500 steps.
+    environment='gymnax:' * (options.runtime == 'device') + 'CartPole-v1',
     **options.fields(),
   )
 

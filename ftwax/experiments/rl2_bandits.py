@@ -35,8 +35,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     batch_size=options.num_environments,
     decay=optimization.LinearDecay(names=('learning_rate', 'entropy_cost')),
   )
-  config = options.configure(config)
-  config = config.decayed_over(options.max_num_actor_steps)
+  config = options.configure(config).decayed_over(options.max_num_actor_steps)
   return ftwax.ExperimentConfig(
     name='rl2_bandits',
     agent=config,

@@ -13,7 +13,7 @@ The weights are also transposed before the loop, since on the CPU XLA's product
 with a transposed matrix was measured to be ten times as slow.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import haiku as hk
 import jax
@@ -94,7 +94,7 @@ def dot(inputs: types.Array, weights: Weights, tap: Tap) -> types.Array:
     float32 [B, num_outputs].
   """
   del tap
-  return jnp.dot(inputs, weights.matrix)
+  return _product(inputs, weights.matrix)
 
 
 def _dot_forward(
@@ -107,10 +107,20 @@ def _dot_backward(
   residuals: tuple[types.Array, types.Array], gradient: types.Array
 ) -> tuple[types.Array, None, Tap]:
   inputs, transposed = residuals
-  return jnp.dot(gradient, transposed), None, Tap(inputs, gradient)
+  return _product(gradient, transposed), None, Tap(inputs, gradient)
 
 
 dot.defvjp(_dot_forward, _dot_backward)
+
+
+def _product(rows: types.Array, matrix: types.Array) -> types.Array:
+  # On a GPU XLA would let the product add what follows it, which then takes a
+  # kernel before the product; other kernels add it on the way.
+  return jax.lax.optimization_barrier(jnp.dot(rows, matrix))
+
+
+# Matrix [num_inputs, num_outputs] and bias [num_outputs].
+Parameters = tuple[types.Array, types.Array]
 
 
 class PreparedLinear(NamedTuple):
@@ -131,19 +141,34 @@ class PreparedLinear(NamedTuple):
 
 
 class Linear(hk.Module):
-  """A linear layer for use inside a loop; parameters as in `hk.Linear`."""
+  """The parameters of an `hk.Linear`, for use in a loop or with others."""
 
-  def __init__(self, num_outputs: int, name: str | None = None):
+  def __init__(
+    self, num_outputs: int, w_init: Any = None, name: str | None = None
+  ):
     super().__init__(name)
     self._num_outputs = num_outputs
+    self._w_init = w_init or hk.initializers.VarianceScaling(
+      1.0, 'fan_in', 'truncated_normal'
+    )
 
-  def __call__(
-    self, num_inputs: int, leading_shape: tuple[int, ...]
-  ) -> tuple[PreparedLinear, Tap]:
-    """Returns the layer for all steps, and one tap per step."""
-    shape = (num_inputs, self._num_outputs)
-    w_init = hk.initializers.VarianceScaling(1.0, 'fan_in', 'truncated_normal')
-    w = hk.get_parameter('w', shape, init=w_init)
-    b = hk.get_parameter('b', shape[1:], init=jnp.zeros)
-    weights, taps = prepare(w, leading_shape)
-    return PreparedLinear(weights, b), taps
+  def __call__(self, num_inputs: int) -> Parameters:
+    """Returns the matrix and the bias."""
+    n = self._num_outputs
+    w = hk.get_parameter('w', (num_inputs, n), init=self._w_init)
+    return w, hk.get_parameter('b', (n,), init=jnp.zeros)
+
+
+def prepare_linear(
+  parameters: Parameters, leading_shape: tuple[int, ...]
+) -> tuple[PreparedLinear, Tap]:
+  """Returns a layer for all steps, and one tap per step."""
+  matrix, bias = parameters
+  weights, taps = prepare(matrix, leading_shape)
+  return PreparedLinear(weights, bias), taps
+
+
+def compose(first: Parameters, second: Parameters) -> Parameters:
+  """Returns the one layer that does what two do, one after the other."""
+  (w, b), (v, a) = first, second
+  return jnp.dot(w, v), jnp.dot(b, v) + a

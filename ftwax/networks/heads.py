@@ -8,8 +8,10 @@ continuous parts do not depend on the features, as in Schulman et al., 2015
 """
 
 import dataclasses
+import functools
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import haiku as hk
@@ -17,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import continuous, distributions, parts, registry, types
-from ftwax.networks import noisy
+from ftwax.networks import deferred, noisy
 
 # Scale of the last layer's initial variance: small, so that the initial policy
 # is nearly uniform for all features.
@@ -82,20 +84,28 @@ class PolicyHead(hk.Module):
 
   def __call__(self, features: types.Array) -> types.ArrayTree:
     """Maps features [..., num_features] to logits, leaves [..., size]."""
+    action_parts, structure = jax.tree.flatten(self._parts)
+    counts = map(distributions.num_choices, action_parts)
+    sizes = [
+      part.shape[0] if count is None else count
+      for part, count in zip(action_parts, counts, strict=True)
+    ]
     w_init = hk.initializers.VarianceScaling(_LAST_LAYER_SCALE)
+    outputs = _apply_branches(
+      features, self._hidden_sizes, self._noise, sizes, w_init
+    )
+    return jax.tree.unflatten(
+      structure, map(_to_distribution, action_parts, outputs)
+    )
 
-    def branch(part: Any) -> Any:
-      num_choices = distributions.num_choices(part)
-      size = part.shape[0] if num_choices is None else num_choices
-      x = _hidden_layers(features, self._hidden_sizes, self._noise)
-      x = _make_linear(size, self._noise, w_init)(x)  # [..., size]
-      if num_choices is not None:
-        return x
-      if isinstance(part, continuous.SimplexArray):
-        return continuous.Dirichlet(x)
-      return continuous.Normal(x, _LogScale()(x))
 
-    return jax.tree.map(branch, self._parts)
+def _to_distribution(part: Any, x: types.Array) -> Any:
+  """Returns the distribution of a part of an action, from [..., size]."""
+  if distributions.num_choices(part) is not None:
+    return x
+  if isinstance(part, continuous.SimplexArray):
+    return continuous.Dirichlet(x)
+  return continuous.Normal(x, _LogScale()(x))
 
 
 class _LogScale(hk.Module):
@@ -124,24 +134,65 @@ class ValueHead(hk.Module):
 
   def __call__(self, features: types.Array) -> types.Array:
     """Maps features [..., num_features] to values [...]."""
-    x = _hidden_layers(features, self._hidden_sizes, self._noise)
-    return jnp.squeeze(_make_linear(1, self._noise)(x), axis=-1)
+    (x,) = _apply_branches(features, self._hidden_sizes, self._noise, [1])
+    return jnp.squeeze(x, axis=-1)
 
 
-def _hidden_layers(
-  x: types.Array, hidden_sizes: Sequence[int], noise: str | None
-) -> types.Array:
-  for hidden_size in hidden_sizes:
-    x = jax.nn.relu(_make_linear(hidden_size, noise)(x))
-  return x
-
-
-def _make_linear(
-  size: int,
+def _apply_branches(
+  x: types.Array,
+  hidden_sizes: Sequence[int],
   noise: str | None,
-  w_init: hk.initializers.Initializer | None = None,
-) -> Callable[[types.Array], types.Array]:
-  """Makes a layer; `w_init` does not apply to a noisy one."""
-  if noise is None:
-    return hk.Linear(size, w_init=w_init)
-  return noisy.NoisyLinear(size, noise)
+  sizes: Sequence[int],
+  w_init: Any = None,
+) -> list[types.Array]:
+  """Returns the outputs of branches with hidden layers, [..., size] each.
+
+  Args:
+    x: [..., num_features].
+    hidden_sizes: sizes of the hidden layers of each branch.
+    noise: see `Heads`.
+    sizes: numbers of outputs.
+    w_init: initializer of the last layers, which does not apply to noisy ones.
+  """
+  if noise is not None:
+    make = functools.partial(noisy.NoisyLinear, kind=noise)
+    return [
+      hk.Sequential(
+        [
+          *(f for n in hidden_sizes for f in (make(n), jax.nn.relu)),
+          make(size),
+        ]
+      )(x)
+      for size in sizes
+    ]
+  widths = x.shape[-1], *hidden_sizes
+  branches = [
+    [
+      *(_parameters(*pair) for pair in itertools.pairwise(widths)),
+      _parameters(widths[-1], size, w_init),
+    ]
+    for size in sizes
+  ]
+  # One layer for all branches, since each is a launch on a GPU.
+  for index, layer in enumerate(zip(*branches, strict=True)):
+    matrices, biases = zip(*layer, strict=True)
+    if index == 0:
+      x = jnp.dot(x, jnp.concatenate(matrices, axis=1))
+    elif index == len(hidden_sizes):
+      # Small, so that zeros between branches cost little.
+      x = jnp.dot(x, jax.scipy.linalg.block_diag(*matrices))
+    else:
+      rows = jnp.split(x, len(sizes), axis=-1)
+      x = jnp.concatenate(list(map(jnp.dot, rows, matrices)), axis=-1)
+    x = x + jnp.broadcast_to(jnp.concatenate(biases), x.shape)
+    x = jax.nn.relu(x) if index < len(hidden_sizes) else x
+  return jnp.split(x, list(itertools.accumulate(sizes))[:-1], axis=-1)
+
+
+def _parameters(
+  num_inputs: int, num_outputs: int, w_init: Any = None
+) -> deferred.Parameters:
+  return deferred.Linear(
+    num_outputs,
+    w_init or hk.initializers.TruncatedNormal(1.0 / math.sqrt(num_inputs)),
+  )(num_inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,8 +74,6 @@ class Level(hk.Module):
       name: name of the module.
     """
     super().__init__(name)
-    self._hidden_size = config.hidden_size
-    self._latent_size = config.num_latents
     self._context_size = context_size
     self._options = config
     self._memory = memory
@@ -85,10 +84,10 @@ class Level(hk.Module):
 
   def initial_state(self, batch_size: int) -> LevelState:
     """Returns the zero state."""
-    latent = (batch_size, self._latent_size)
+    latent = (batch_size, self._options.num_latents)
     return LevelState(
       controller=self._controller.initial_state(batch_size),
-      output=jnp.zeros((batch_size, self._hidden_size)),
+      output=jnp.zeros((batch_size, self._options.hidden_size)),
       words=jnp.zeros((batch_size, self._memory.num_words)),
       loc=jnp.zeros(latent),
       scale=jnp.zeros(latent),
@@ -98,51 +97,56 @@ class Level(hk.Module):
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     leading_shape = inputs.shape[:-1]
     control, gates = self._controller.prepare(inputs, self._context_size)
-    access, access_taps = self._memory.prepare(self._hidden_size, leading_shape)
-    mix, mix_taps = self._prepare_mix(leading_shape)
-    latent, latent_taps = self._latent(self._hidden_size, leading_shape)
+    access, access_taps = self._memory.prepare(
+      self._options.hidden_size, leading_shape
+    )
+    project, project_taps = self._prepare_projection(leading_shape)
 
     def step(
       inputs: LevelInputs, level: LevelState, memory: Any
     ) -> tuple[LevelState, Any]:
-      gates, access_tap, mix_tap, latent_tap = inputs.prepared
+      gates, access_tap, taps = inputs.prepared
       hidden, controller = control(
         gates, inputs.context, level.controller, None
       )
       hidden = core.clip(hidden, self._options.clip_value)
       words, memory = access(hidden, access_tap, memory, inputs.mask)
-      # [B, 2 * latent_size]
-      numbers = latent(mix(hidden, words, mix_tap), latent_tap)
-      loc, scale = self._parse_latent(numbers)
+      loc, scale = self._parse_latent(project(hidden, words, taps))
       new_level = LevelState(controller, hidden, words, loc, scale)
       if inputs.mask is not None:
         # The memory needs no selection: its access was masked.
         new_level = trees.where_rows(inputs.mask, new_level, level)
       return new_level, memory
 
-    return step, (gates, access_taps, mix_taps, latent_taps)
+    return step, (gates, access_taps, project_taps)
 
-  def _prepare_mix(
+  def _prepare_projection(
     self, leading_shape: tuple[int, ...]
-  ) -> tuple[Callable[[types.Array, types.Array, Any], types.Array], Any]:
-    """Returns a function that mixes the core's output and words, and its taps.
+  ) -> tuple[Callable[..., types.Array], list[deferred.Tap]]:
+    """Returns a function from the core's output and words, and its taps.
 
-    Without a memory, it returns the core's output unchanged.
+    It returns the numbers of the latent, [B, 2 * latent_size].
     """
-    if not self._memory.num_words:
-      return lambda hidden, words, tap: hidden, ()
-    project, taps = self._output(
-      self._hidden_size + self._memory.num_words, leading_shape
-    )
+    layers = []
+    if num_words := self._memory.num_words:
+      layers.append(self._output(self._options.hidden_size + num_words))
+    layers.append(self._latent(self._options.hidden_size))
+    # Nothing is between them: one product in each step of a loop, not two.
+    if self._options.clip_value is None and len(leading_shape) > 1:
+      layers = [functools.reduce(deferred.compose, layers)]
+    prepared = [deferred.prepare_linear(each, leading_shape) for each in layers]
 
-    def mix(
-      hidden: types.Array, words: types.Array, tap: deferred.Tap
+    def project(
+      hidden: types.Array, words: types.Array, taps: list[deferred.Tap]
     ) -> types.Array:
-      # [B, hidden_size + num_words] to [B, hidden_size].
-      output = project(jnp.concatenate([hidden, words], -1), tap)
-      return core.clip(output, self._options.clip_value)
+      x = jnp.concatenate([hidden, words], -1)
+      for index, ((layer, _), tap) in enumerate(
+        zip(prepared, taps, strict=True)
+      ):
+        x = layer(core.clip(x, self._options.clip_value) if index else x, tap)
+      return x
 
-    return mix, taps
+    return project, [taps for _, taps in prepared]
 
   def _parse_latent(
     self, numbers: types.Array

@@ -213,8 +213,7 @@ def evolve(
   balanced by losses elsewhere, since the population did become better.
 
   With `crossover_probability`, a copy keeps some of its own hyperparameters and
-  internal rewards, but never its parameters. With `min_lineages`, copies that
-  would end too many lineages are left out.
+  internal rewards, but never its parameters.
 
   With `min_decided_fraction`, members in whose games nobody wins draw new
   hyperparameters and internal rewards from their priors. They keep the rest.
@@ -235,10 +234,6 @@ def evolve(
   if not config.exploits:
     # The rule is evaluated all the same, for the evidence in the record.
     selection = selection._replace(parent=itself)
-  elif config.min_lineages > 1:
-    selection = selection_lib.keep_lineages(
-      selection, population, config.min_lineages
-    )
   has_copied = selection.parent != itself
   previous = traits(population.members)  # [N, ...]
   # The record keeps what the parents had; crossover counts as exploring.

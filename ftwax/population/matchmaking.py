@@ -81,12 +81,9 @@ class ByStrength(parts.Part):
   Attributes:
     deviation: standard deviation, in win probability, of the normal density
       from which the other players of a game are sampled.
-    past_exponent: how much a member prefers snapshots that it does not beat,
-      k in (1 - p)^k for its win rate p. 0 is plain fictitious self-play.
   """
 
   deviation: float = parts.option(1.0 / 6.0, above=0)
-  past_exponent: float = parts.option(2.0, low=0)
 
   def __call__(
     self,
@@ -98,7 +95,7 @@ class ByStrength(parts.Part):
     if not config.num_past:
       return Meetings(members)
     p = past_selves.win_rates(population.past)
-    return Meetings(members, (1.0 - p) ** self.past_exponent)
+    return Meetings(members, jnp.square(1.0 - p))
 
 
 def begin_round(

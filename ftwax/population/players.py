@@ -131,9 +131,9 @@ def past_self(actor: types.ActorCore) -> Player:
     timestep: dm_env.TimeStep,
     state: Any,
   ) -> tuple[types.ArrayTree, Any]:
+    del games, seats
     variables, state = state
-    player = frozen(actor, variables)
-    action, state = player.act(games, seats, timestep, state)
+    action, state = actor.select_action(variables, timestep, state)
     return action, (variables, state)
 
   return Player(actor.init, act)

@@ -22,9 +22,6 @@ class PopulationConfig(parts.Part):
     explore: perturbs the values that a copy inherits.
     burn_in_games: number of games, or episodes of a single-agent task, that a
       member plays before its first exploit and between exploits.
-    min_lineages: least number of founders, members of the first generation,
-      that have descendants. A copy that would end a lineage below this is left
-      out.
     num_returns: number of last returns that determine a member's fitness.
     min_decided_fraction: a member past its burn-in draws new hyperparameters
       and internal rewards from their priors if less than this fraction of its
@@ -55,7 +52,6 @@ class PopulationConfig(parts.Part):
   select: selection.SelectionRule = selection.WinProbability()  # noqa: RUF009
   explore: evolution.ExploreRule = evolution.Perturb()  # noqa: RUF009
   burn_in_games: int = parts.option(1000, low=0)
-  min_lineages: int = parts.option(1, low=1)
   num_returns: int = parts.option(10, low=1)
   min_decided_fraction: float = parts.option(0.0, low=0, high=1)
   crossover_probability: float = parts.option(0.0, low=0, high=1)
@@ -79,11 +75,6 @@ class PopulationConfig(parts.Part):
     """Checks each option and the combinations of options."""
     self.check_types()
     super().__post_init__()
-    if self.min_lineages > self.num_members:
-      raise ValueError(
-        f'min_lineages ({self.min_lineages}) must be at most num_members'
-        f' ({self.num_members}); choose 1.'
-      )
     if self.exploits and self.num_members == 1:
       raise ValueError(
         'num_members (1) must be at least 2, since a member cannot copy itself;'

@@ -189,40 +189,6 @@ def _mean_and_square_error(
   return mean, jnp.sum(jnp.square(errors), axis=-1) / dof / count, dof
 
 
-def keep_lineages(
-  selection: Selection,
-  population: state_lib.PopulationState,
-  min_lineages: int,
-) -> Selection:
-  """Leaves out copies, in turn, that would end too many lineages.
-
-  Args:
-    selection: the result of any rule.
-    population: the population before the copies.
-    min_lineages: least number of founders that have descendants.
-  """
-  members = jnp.arange(len(selection.parent))
-
-  def copy(
-    founder: types.Array, pair: tuple[types.Array, types.Array]
-  ) -> tuple[types.Array, types.Array]:
-    member, parent = pair
-    # Rows are read before any is written: a parent passes on its old one.
-    after = founder.at[member].set(population.founder[parent])
-    # [N] founders by [N] members.
-    lives = jnp.any(members[:, None] == after[None, :], axis=1)
-    is_kept = jnp.sum(lives) >= min_lineages
-    return (
-      jnp.where(is_kept, after, founder),
-      jnp.where(is_kept, parent, member),
-    )
-
-  _, parent = jax.lax.scan(
-    copy, population.founder, (members, selection.parent)
-  )
-  return selection._replace(parent=parent.astype(jnp.int32))
-
-
 def is_past_burn_in(
   population: state_lib.PopulationState, config: config_lib.PopulationConfig
 ) -> types.Array:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from ftwax import types
+from ftwax import scans, types
 from ftwax.environments import functional
 
 FIRST, MID, LAST = map(int, dm_env.StepType)
@@ -143,6 +143,37 @@ def test_a_step_starts_few_more_episodes_than_have_ended(key):
       timesteps,
       mine,
     )
+
+
+def test_spares_start_the_episodes_that_a_loop_would_start(key, monkeypatch):
+  counter, started = make_counter(), []
+
+  def reset(key):
+    jax.debug.callback(lambda _: started.append(1), key)
+    return counter.reset(key)
+
+  vector = functional.vectorize(counter._replace(reset=reset), 40)
+  first, _ = vector.reset(key)
+  assert functional.make_spares(vector, first) == ()
+  monkeypatch.setattr(scans, 'counts_launches', lambda: True)
+  spares = functional.make_spares(vector, first)
+  actions = jnp.ones((12, 40), jnp.int32)
+
+  @jax.jit
+  def play(spares):
+    return jax.lax.scan(
+      lambda state, action: vector.step(state._replace(spares=spares), action),
+      first,
+      actions,
+    )
+
+  jax.effects_barrier()
+  del started[:]
+  (state, timesteps), spared = play(spares), len(started)
+  assert np.sum(timesteps.step_type == LAST, axis=0).max() > 2
+  jax.tree.map(np.testing.assert_array_equal, play(()), (state, timesteps))
+  jax.effects_barrier()
+  assert spared < len(started) - spared
 
 
 def test_no_environments_are_refused():

@@ -19,7 +19,12 @@ COMMANDS = {
   'ppo_CartPole-v1': ['ppo_cartpole.py'],
   'ppo_Pendulum-v1': ['continuous_control.py'],
   'rl2_bandits': ['rl2_bandits.py', '--runtime=local', '--num_environments=2'],
-  'unreal_pong': ['unreal_atari.py', '--num_environments=2'],
+  'unreal_pong': [
+    'atari.py',
+    '--agent=unreal',
+    '--size=42',
+    '--num_environments=2',
+  ],
 }
 
 

@@ -14,7 +14,7 @@ from ftwax.cli import commands, launch
 IN_PYTHON = {
   ('atari',): 'ale_py',
   ('atari', '--vector'): 'ale_py',
-  ('unreal_atari',): 'ale_py',
+  ('atari', '--agent=unreal'): 'ale_py',
   ('continuous_control',): 'gymnasium',
   **{
     (f'{own_environments.__file__}:{function}',): 'gymnasium'

@@ -57,15 +57,19 @@ def test_each_part_has_its_own_branch(key):
   assert {params[name]['b'].size for name in moved} == {4, 3}
 
 
-def test_policy_head_agrees_with_oracle(key):
-  head = _transform(lambda: heads.PolicyHead(3, (5,)))
+@pytest.mark.parametrize('hidden_sizes', [(), (5,), (5, 4, 3)])
+def test_policy_head_agrees_with_oracle(key, hidden_sizes):
+  head = _transform(lambda: heads.PolicyHead((3, 2), hidden_sizes))
   features = np.random.RandomState(0).randn(2, 6).astype(np.float32)
   params = jax.tree.map(np.asarray, head.init(key, features))
-  hidden, last = params['policy_head/linear'], params['policy_head/linear_1']
-  x = np.maximum(features @ hidden['w'] + hidden['b'], 0.0)
-  np.testing.assert_allclose(
-    head.apply(params, features), x @ last['w'] + last['b'], atol=1e-6
-  )
+  layers = list(params.values())
+  for index, logits in enumerate(head.apply(params, features)):
+    x = features
+    *hidden, last = layers[index * len(layers) // 2 :][: len(layers) // 2]
+    for layer in hidden:
+      x = np.maximum(x @ layer['w'] + layer['b'], 0.0)
+    np.testing.assert_allclose(logits, x @ last['w'] + last['b'], atol=1e-6)
+  assert list(params)[:2] == ['policy_head/linear', 'policy_head/linear_1']
 
 
 @pytest.mark.parametrize('hidden_sizes', [(), (5, 4)])

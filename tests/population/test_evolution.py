@@ -409,11 +409,3 @@ def test_a_resumed_run_drops_what_came_after_its_checkpoint(tmp_path):
   files.cut_rows(path, lambda row: row['generation'] > -1)
   assert loggers.read_jsonl(path) == []
   assert [p.name for p in tmp_path.iterdir()] == ['lineage.jsonl']
-
-
-def test_a_floor_of_lineages_holds_over_generations(key):
-  population, config = _in_order(min_lineages=2)
-  for number in range(4):
-    population, _ = _evolve(jax.random.fold_in(key, number), population, config)
-    assert len(set(np.asarray(population.founder).tolist())) >= 2
-  assert (np.asarray(population.founder) == 3).any()

@@ -91,23 +91,15 @@ def _rounds(population, config, num_rounds=2_000):
   return np.asarray(seats), np.asarray(past.internal_rewards)
 
 
-@pytest.mark.parametrize(
-  ('options', 'expected'),
-  [
-    ({}, [0.04, 0.25, 0.64]),  # (1 - p)^2
-    ({'past_exponent': 0.0}, [1.0, 1.0, 1.0]),
-  ],
-)
-def test_snapshots_are_drawn_by_win_rates(key, options, expected):
+def test_snapshots_are_drawn_by_win_rates(key):
+  expected = [0.04, 0.25, 0.64]  # (1 - p)^2
   population = _population(key)
   games = jnp.full((2, 3), 1e6)
   payoff = population.past.payoff._replace(
     scores=games * jnp.array([[0.8, 0.5, 0.2]]), games=games
   )
   population = population._replace(past=population.past._replace(payoff=payoff))
-  seats, past = _rounds(
-    population, CONFIG.replace(matchmake=matchmaking.ByStrength(**options))
-  )
+  seats, past = _rounds(population, CONFIG)
   # Opponents have the seats of the seating, under the snapshots' numbers.
   named = seats[:, PLACES.opponents == 0]
   assert set(named.reshape(-1).tolist()) == {2}

@@ -32,8 +32,6 @@ def test_replace_checks_again():
       r'probability \(-0.1\) must be at least 0',
     ),
     ({'own_team_fraction': 1.5}, r'own_team_fraction \(1.5\) must'),
-    ({'min_lineages': 0}, r'min_lineages \(0\) must be at least 1'),
-    ({'min_lineages': 5}, r'min_lineages \(5\) must be at most num_members'),
     (
       {'min_decided_fraction': 1.1},
       r'fraction \(1.1\) must be at .* at most 1',
@@ -65,11 +63,7 @@ def test_bad_options(options, message):
       {'deviation': 0.0},
       r'deviation \(0.0\) .* above 0',
     ),
-    (
-      matchmaking.ByStrength,
-      {'past_exponent': -1.0},
-      r'past_exponent \(-1.0\)',
-    ),
+    (matchmaking.ByStrength, {'deviation': 0.0}, r'deviation \(0.0\)'),
     (
       evolution.Perturb,
       {'probability': 1.5},

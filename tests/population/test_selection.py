@@ -190,26 +190,3 @@ def test_a_confident_truncation_needs_a_significant_gain():
     rule = selection_lib.Truncation(0.5, confidence=0.95)
     parents, _ = _select_often(rule, population, config, 5)
     assert (parents == [1 if copies else 0, 1]).all()
-
-
-@pytest.mark.parametrize(
-  ('min_lineages', 'expected'),
-  [(1, [3, 3, 3, 3]), (2, [3, 3, 2, 3]), (3, [3, 1, 2, 3]), (4, [0, 1, 2, 3])],
-)
-def test_lineages_do_not_end_below_their_floor(min_lineages, expected):
-  population, _ = population_fakes.make_population(4)
-  everybody = selection_lib.Selection(jnp.full(4, 3), jnp.zeros(4))
-  kept = selection_lib.keep_lineages(everybody, population, min_lineages)
-  np.testing.assert_array_equal(kept.parent, expected)
-  # Members 0 and 1 descend from the same founder: one of them may go.
-  population = population._replace(founder=jnp.array([0, 0, 2, 3]))
-  kept = selection_lib.keep_lineages(everybody, population, 3)
-  np.testing.assert_array_equal(kept.parent, [3, 1, 2, 3])
-
-
-def test_parents_that_copy_pass_on_their_old_lineage():
-  population, _ = population_fakes.make_population(3)
-  ring = selection_lib.Selection(jnp.array([1, 2, 0]), jnp.zeros(3))
-  kept = selection_lib.keep_lineages(ring, population, 2)
-  # The first copies end lineage 0 for a moment, and the last brings it back.
-  np.testing.assert_array_equal(kept.parent, [1, 2, 0])

@@ -78,16 +78,18 @@ def _forward(config: interfaces.Memory, *inputs: Any) -> Any:
   rows = _pack(inputs)
   state = _Inputs(*inputs).state
   size = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(state))
-  return _unpack(_call(_forward_kernel, config, size, rows), state), rows
+  (after,) = _call(_forward_kernel, config, [size], rows)
+  return _unpack(after, state), rows
 
 
 def _backward(config: interfaces.Memory, rows: Any, cotangent: Any) -> Any:
-  gradient = _call(
-    _backward_kernel, config, rows.shape[1], rows, _pack(cotangent)
+  after, size = _pack(cotangent), interfaces.interface_size(config)
+  # Two outputs, of which a product takes the second one as it is.
+  gradient, numbers = _call(
+    _backward_kernel, config, [after.shape[1], size], rows, after
   )
-  numbers = jnp.zeros((1, interfaces.interface_size(config)))
   state = memory_state.initial_state(config, 1)
-  return _unpack(gradient, (state, numbers, numbers[:, 0]))
+  return _unpack(gradient, state), numbers, None
 
 
 _access.defvjp(_forward, _backward)
@@ -107,9 +109,12 @@ def _unpack(rows: types.Array, tree: Any) -> Any:
 
 
 def _call(
-  kernel: Any, config: interfaces.Memory, size: int, *operands: types.Array
-) -> types.Array:
-  """Runs a kernel with a program for each row; returns [B, size]."""
+  kernel: Any,
+  config: interfaces.Memory,
+  sizes: list[int],
+  *operands: types.Array,
+) -> list[types.Array]:
+  """Runs a kernel with a program for each row; returns [B, size] each."""
   # Imported where they are needed: others may have a JAX without Triton.
   from jax.experimental import pallas
   from jax.experimental.pallas import triton
@@ -120,10 +125,13 @@ def _call(
   num_rows = operands[0].shape[0]
   return pallas.pallas_call(
     functools.partial(kernel, config),
-    out_shape=jax.ShapeDtypeStruct((num_rows, size), operands[0].dtype),
+    out_shape=[
+      jax.ShapeDtypeStruct((num_rows, size), operands[0].dtype)
+      for size in sizes
+    ],
     grid=(num_rows,),
     in_specs=[block(operand.shape[1]) for operand in operands],
-    out_specs=block(size),
+    out_specs=[block(size) for size in sizes],
     # Within a warp a sum needs no barrier.
     compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
     interpret=jax.default_backend() == 'cpu',
@@ -137,11 +145,17 @@ def _forward_kernel(config: interfaces.Memory, row: Any, after: Any) -> None:
 
 
 def _backward_kernel(
-  config: interfaces.Memory, row: Any, cotangent: Any, gradient: Any
+  config: interfaces.Memory,
+  row: Any,
+  cotangent: Any,
+  of_state: Any,
+  of_numbers: Any,
 ) -> None:
   parts = _lay_out(config)
   _, pull = jax.vjp(functools.partial(_step, config), *_load(row, parts))
-  _store(gradient, parts, _Inputs(*pull(_load(cotangent, parts.state))))
+  state, numbers, _ = pull(_load(cotangent, parts.state))
+  _store(of_state, parts.state, state)
+  _store(of_numbers, parts.numbers, numbers, start=of_state.shape[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,9 +219,10 @@ def _load(row: Any, parts: Any) -> Any:
   return jax.tree.map(lambda part: row[part.index].reshape(part.shape), parts)
 
 
-def _store(row: Any, parts: Any, values: Any) -> None:
+def _store(row: Any, parts: Any, values: Any, start: int = 0) -> None:
   def store(part: _Part, value: types.Array) -> None:
-    row[part.index] = value.reshape(-1) if part.shape else value
+    moved = dataclasses.replace(part, start=part.start - start)
+    row[moved.index] = value.reshape(-1) if part.shape else value
 
   jax.tree.map(store, parts, values)
 

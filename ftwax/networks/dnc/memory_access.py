@@ -202,7 +202,9 @@ class MemoryAccess(hk.Module, Memory):
     self, num_hidden: int, leading_shape: tuple[int, ...]
   ) -> tuple[AccessStep, deferred.Tap]:
     """Does the part of an access that needs no state; see `Memory`."""
-    layer, taps = self._interface(num_hidden, leading_shape)
+    layer, taps = deferred.prepare_linear(
+      self._interface(num_hidden), leading_shape
+    )
 
     def step(
       hidden: types.Array,

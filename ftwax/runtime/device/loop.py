@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from ftwax import internal_rewards, trees, types
 from ftwax.agents.actor_critic import learning
+from ftwax.environments import functional
 from ftwax.population import evolution, matchmaking, population_config
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
@@ -302,9 +303,16 @@ class Loop:
     def act(
       carry: rollout.RolloutState, _: None
     ) -> tuple[rollout.RolloutState, tuple[types.Trajectory, rollout.Episodes]]:
+      games = self.arena.games
+      spares = functional.make_spares(games, carry.environment.games)
+
+      def step(state: compiled_arena.ArenaState, action: Any) -> Any:
+        with_spares = state.games._replace(spares=spares)
+        return self.arena.step(state._replace(games=with_spares), action)
+
       carry, trajectory, episodes = rollout.rollout(
-        self.arena.games.spec,
-        self.arena.step,
+        games.spec,
+        step,
         select_action,
         variables,
         carry,
