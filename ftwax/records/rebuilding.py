@@ -395,4 +395,4 @@ def suggest(name: str, fields: Sequence[str], current: Any, path: str) -> str:
   ] or difflib.get_close_matches(name, keys, n=1)
   if close:
     return f'; did you mean {keys[close[0]]}?'
-  return '; a newer version may have written it, or --print_config prints all.'
+  return '; another version may have written it, or --print_config prints all.'

@@ -175,7 +175,7 @@ AGENT = 'agent.ppo'
       Any,
       r'key.batch_sise is not a field; did you mean key.batch_size\?',
     ),
-    ({'__type__': AGENT, 'qqqqq': 3}, Any, r'a newer version may have written'),
+    ({'__type__': AGENT, 'qqqqq': 3}, Any, r'another version may have written'),
     ({'__type__': AGENT, 'batch_size': None}, Any, r'batch_size \(None\) must'),
     ({'__type__': AGENT, 'batch_size': 0}, Any, r'\(0\) must be at least 1'),
     (None, hyperparameters.Prior, r'key \(None\) must be a number or a prior'),
