@@ -4,9 +4,9 @@ r"""Counts the kernels that XLA, compiling for an H100, makes of an iteration.
       --with nvidia-cuda-nvcc python tests/kernels.py
 
 It needs no GPU: XLA compiles for a description of one, without trying which
-kernel is the fastest. Loops of unknown length are not counted, since they start
-games in rows that end twice in a rollout; of branches counts the one with most
-kernels.
+kernel is the fastest. Loops of unknown length are not counted: they start games
+in rows that end twice in a rollout, and go on where a map is winding. Of
+branches counts the one with most kernels.
 """
 
 import collections

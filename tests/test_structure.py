@@ -51,7 +51,7 @@ def _num_arguments(function):
 
 # The size of the library. It only falls: a commit that shrinks the library
 # lowers these numbers, and one that adds deletes first.
-MAX_LINES = 53_844
+MAX_LINES = 53_842
 MAX_STATEMENTS = 20_931
 
 

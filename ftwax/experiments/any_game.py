@@ -116,8 +116,9 @@ def _settings(game: str) -> tuple[dict[str, Any], dict[str, Any]]:
   """Returns the flags and the fields of the agent for a game."""
   settings: tuple[dict[str, Any], dict[str, Any]] = {}, {}
   for start, *parts in _SETTINGS:
-    for found, part in zip(settings, parts, strict=True):
-      found.update(part if game.startswith(start) else {})
+    if game.startswith(start):
+      for found, part in zip(settings, parts, strict=True):
+        found.update(part)
   return settings
 
 

@@ -46,7 +46,9 @@ def build(options: Options) -> ftwax.ExperimentConfig:
       clip_epsilon=0.2,
     ),
     # Both versions truncate episodes after 500 steps.
-    environment='gymnax:' * (options.runtime == 'device') + 'CartPole-v1',
+    environment=(
+      'gymnax:CartPole-v1' if options.runtime == 'device' else 'CartPole-v1'
+    ),
     **options.fields(),
   )
 

@@ -336,7 +336,6 @@ def copy_rows(
       has_changed, 0, population.games_since_exploitation
     ),
     decided_games=jnp.where(has_changed, 0, population.decided_games),
-    founder=population.founder[parent],
   )
 
 

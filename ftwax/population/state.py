@@ -39,8 +39,6 @@ class PopulationState(NamedTuple):
     games_since_exploitation: int32 [N], those since its traits last changed.
     decided_games: int32 [N], those of the latter that had a winner; all
       episodes of a single-agent task.
-    founder: int32 [N], the member of the first generation that each one
-      descends from.
     key: random key for the population's next draws.
     generation: int32 [], calls of `evolution.evolve` so far.
   """
@@ -56,7 +54,6 @@ class PopulationState(NamedTuple):
   games: types.Array
   games_since_exploitation: types.Array
   decided_games: types.Array
-  founder: types.Array
   key: types.Key
   generation: types.Array
 
@@ -104,7 +101,6 @@ def from_members(
     games=zeros,
     games_since_exploitation=zeros,
     decided_games=zeros,
-    founder=jnp.arange(num_members, dtype=jnp.int32),
     key=key,
     generation=jnp.int32(0),
   )

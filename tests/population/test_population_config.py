@@ -63,7 +63,6 @@ def test_bad_options(options, message):
       {'deviation': 0.0},
       r'deviation \(0.0\) .* above 0',
     ),
-    (matchmaking.ByStrength, {'deviation': 0.0}, r'deviation \(0.0\)'),
     (
       evolution.Perturb,
       {'probability': 1.5},

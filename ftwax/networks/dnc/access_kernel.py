@@ -83,10 +83,10 @@ def _forward(config: interfaces.Memory, *inputs: Any) -> Any:
 
 
 def _backward(config: interfaces.Memory, rows: Any, cotangent: Any) -> Any:
-  after, size = _pack(cotangent), interfaces.interface_size(config)
+  of_after, size = _pack(cotangent), interfaces.interface_size(config)
   # Two outputs, of which a product takes the second one as it is.
   gradient, numbers = _call(
-    _backward_kernel, config, [after.shape[1], size], rows, after
+    _backward_kernel, config, [of_after.shape[1], size], rows, of_after
   )
   state = memory_state.initial_state(config, 1)
   return _unpack(gradient, state), numbers, None
