@@ -4,16 +4,17 @@
       benchmarks/gpu.py --purejaxrl=PATH
     uv run --with 'jax[cuda13]' benchmarks/gpu.py --flags=--num_environments=64
 
-The first makes three tables within eight minutes; PATH is a clone, which needs
-`nn.GRUCell(features=...)` in `ppo_rnn.py` for today's Flax. Each row is a
-process: all compile side by side, then one at a time is measured.
+The first makes three tables within eight minutes. PATH is a clone; for today's
+Flax both uses of `nn.GRUCell` in `ppo_rnn.py` need `features`, and the second
+one the shape of its inputs. Each row is a process: all compile side by side,
+then one at a time is measured.
 
 - PPO of the sizes of PureJaxRL's examples, ours and theirs in turn; theirs also
   with the CUDA graphs of loops that our programs ask XLA for.
 - The call of the main experiment, as the device runtime compiles it: steps/s
-  with the host's work left out; kernels of an iteration; the share of time in
-  which none ran, if each took as long as in a trace; FLOPs, counted in what JAX
-  traced, and their share of the peak, that of large products; and memory.
+  with the host's work left out; FLOPs, counted in what JAX traced, and their
+  share of the peak, that of large products; and memory. A trace does not show
+  the kernels of CUDA graphs: `tests/kernels.py` counts what XLA compiles.
 - Three updates on the device and on the CPU at the highest precision.
 
 With `--flags`, once for each row, only the second, of any experiment.
@@ -23,8 +24,6 @@ import argparse
 import dataclasses
 import fcntl
 import functools
-import glob
-import gzip
 import json
 import math
 import os
@@ -110,28 +109,6 @@ def _inner(values: Iterable[Any]) -> Iterable[Any]:
         yield each
 
 
-def find_kernels(events: Iterable[dict[str, Any]]) -> list[float]:
-  """Returns the seconds of each kernel in a trace.
-
-  Args:
-    events: those of a trace in Chrome's format, with times in microseconds.
-  """
-  events = list(events)
-  devices = {
-    event['pid']
-    for event in events
-    if event.get('name') == 'process_name'
-    and event['args']['name'].startswith('/device:')
-  }
-  return [
-    event['dur'] / 1e6
-    for event in events
-    if event.get('ph') == 'X'
-    and event['pid'] in devices
-    and 'hlo_op' in event.get('args', {})
-  ]
-
-
 def measure_peak(size: int, seconds: float) -> float:
   """Returns the FLOP/s of products of two float32 matrices of a size."""
   product = jax.jit(jnp.matmul)
@@ -140,16 +117,6 @@ def measure_peak(size: int, seconds: float) -> float:
     lambda: product(matrix, matrix).block_until_ready(), seconds=seconds
   )
   return 2.0 * size**3 / measured.minimum
-
-
-def _trace(call: Callable[[], Any]) -> list[float]:
-  """Runs a call under the profiler; returns the seconds of its kernels."""
-  with tempfile.TemporaryDirectory() as directory:
-    with jax.profiler.trace(directory):
-      call()
-    (path,) = glob.glob(f'{directory}/**/*.trace.json.gz', recursive=True)
-    with gzip.open(path, 'rt', encoding='utf-8') as file:
-      return find_kernels(json.load(file)['traceEvents'])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,15 +216,12 @@ def of_experiment(name: str, flags: str, turns: _Turns) -> list[Any]:
   with turns.wait():
     (seconds,) = _time_in_turn([call])
     peak = measure_peak(8192 if jax.default_backend() != 'cpu' else 512, 1.0)
-    kernels = _trace(call)
   share = flops * num_steps / seconds / peak
   memory = (jax.devices()[0].memory_stats() or {}).get('peak_bytes_in_use', 0)
   return [
     f'{name} {flags}',
     f'{num_steps / seconds / 1e6:.3g}M',
     f'{1e3 * seconds / _NUM_ITERATIONS:.1f}',
-    f'{len(kernels) / _NUM_ITERATIONS:,.0f}' if kernels else 'no trace',
-    f'{max(0.0, 1 - sum(kernels) / seconds):.0%}' if kernels else 'no trace',
     f'{flops / 1e6:.2f}',
     f'{share:.1%} of {peak / 1e12:.3g} TFLOP/s',
     f'{memory / 2**30:.1f} GiB',
@@ -307,8 +271,8 @@ _TABLES = {
   ),
   'experiments': (
     f'Medians of {_NUM_CALLS} calls of {_NUM_ITERATIONS} iterations',
-    ['', 'steps/s', 'ms an iteration', 'kernels', 'idle', 'MFLOP a step']
-    + ['of the peak', 'memory', 'first call, s'],
+    ['', 'steps/s', 'ms an iteration', 'MFLOP a step', 'of the peak', 'memory']
+    + ['first call, s'],
   ),
   'cores': (
     'Parameters after three updates on the CPU and the device',

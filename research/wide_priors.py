@@ -7,7 +7,7 @@ The main experiment has the priors of `--long`, by which only captures have a
 sign. The first command trains all seeds of an arm in one program, each as
 `ftwax.run` would, and chooses the best member of each at several times. The
 second one scores those members on other games, which are the same in all arms,
-lets the best of `copies` play those of the others, and prints tables. The arms
+lets the best of `copies` play those with its core, and prints tables. The arms
 have equal steps, summed over members, and as many games for each member:
 
   copies   members that copy each other
@@ -16,6 +16,7 @@ have equal steps, summed over members, and as many games for each member:
   search   twice the members, half the steps each, without copies
   found    members that start with the rewards of the best of `copies`, by seed,
            and never copy
+  rpth     `narrow` with the paper's hierarchy in place of an LSTM
 
 The last table has the rewards that evolution found: the weight of each event in
 the best member and, before its lineage copied, in its ancestors, and by how
@@ -55,11 +56,12 @@ common = evolution.common
 
 
 class Arm(NamedTuple):
-  """Whether priors are wide and members copy, and how many there are."""
+  """Whether priors are wide and members copy, their number, and their core."""
 
   is_wide: bool = True
   exploits: bool = False
   breadth: int = 1
+  core: str = 'lstm'
 
 
 ARMS = {
@@ -68,9 +70,15 @@ ARMS = {
   'narrow': Arm(is_wide=False),
   'search': Arm(breadth=2),
   'found': Arm(),
+  'rpth': Arm(is_wide=False, core='rpth'),
 }
 
-_LABELS = {'apart': 'never copies', 'narrow': 'signs set by hand'}
+_LABELS = {
+  'apart': 'never copies',
+  'narrow': 'signs set by hand',
+  'search': 'random search',
+  'rpth': 'signs set by hand, RPTH',
+}
 
 _FIGURES = pathlib.Path(__file__).parents[1] / 'docs' / 'figures'
 
@@ -105,6 +113,7 @@ def _make(options: Options, arm: str) -> ftwax.ExperimentConfig:
   made = capture_the_flag.build(
     capture_the_flag.Options(
       long=ARMS[arm].is_wide,
+      core=ARMS[arm].core,
       seed=options.first_seed,
       num_members=num_members,
       num_environments=num_members * options.games_per_member,
@@ -273,12 +282,12 @@ def read_best(
 ) -> types.ActorVariables:
   """Returns the best members of an arm at a time, leaves [seeds, ...]."""
   _, _, *leaves = _load(_directory(options, arm) / 'best.npz')
-  return _like(_template(options), [leaf[time] for leaf in leaves])
+  return _like(_template(options, arm), [leaf[time] for leaf in leaves])
 
 
 @functools.cache
-def _template(options: Options) -> types.ActorVariables:
-  return _variables(_make(options, 'apart'))
+def _template(options: Options, arm: str) -> types.ActorVariables:
+  return _variables(_make(options, arm))
 
 
 def _directory(options: Options, arm: str) -> pathlib.Path:
@@ -294,8 +303,12 @@ def judge(options: Options) -> dict[str, list[Any]]:
   path = pathlib.Path(options.directory) / 'cells.jsonl'
   rows = loggers.read_jsonl(path) if path.exists() else []
   cells = {(row['arm'], row['time']): row for row in rows}
-  experiment = _make(options, 'copies')
-  games = evolution.Games(experiment, options.num_seeds, _NUM_SCORE)
+  games = {
+    own.core: evolution.Games(
+      _make(options, arm), options.num_seeds, _NUM_SCORE
+    )
+    for arm, own in ARMS.items()
+  }
   made: dict[str, list[Any]] = {}
   for arm in ARMS:
     if not (_directory(options, arm) / 'best.npz').exists():
@@ -315,7 +328,8 @@ def judge(options: Options) -> dict[str, list[Any]]:
       agents = read_best(options, arm, index)
       # Other turns than those on which they were chosen.
       turns = range(2, 6 if index == last else 3)
-      scores = np.mean([games.play(agents, turn) for turn in turns], axis=0)
+      play = games[core := ARMS[arm].core].play
+      scores = np.mean([play(agents, turn) for turn in turns], axis=0)
       cell = {
         'arm': arm,
         'time': index,
@@ -323,7 +337,7 @@ def judge(options: Options) -> dict[str, list[Any]]:
         'scores': scores.tolist(),
         'members': choice[index].mean(axis=(1, 2)).tolist(),
       }
-      if index == last and arm != 'copies':
+      if index == last and arm != 'copies' and core == 'lstm':
         rival = read_best(options, 'copies', index)
         cell['duels'] = _duel(options, rival, agents)
       with path.open('a', encoding='utf-8') as file:
