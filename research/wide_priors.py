@@ -7,7 +7,7 @@ The main experiment has the priors of `--long`, by which only captures have a
 sign. The first command trains all seeds of an arm in one program, each as
 `ftwax.run` would, and chooses the best member of each at several times. The
 second one scores those members on other games, which are the same in all arms,
-lets the best of `copies` play those with its core, and prints tables. The arms
+lets the best of `copies` play those of the others, and prints tables. The arms
 have equal steps, summed over members, and as many games for each member:
 
   copies   members that copy each other
@@ -313,6 +313,7 @@ def judge(options: Options) -> dict[str, list[Any]]:
   for arm in ARMS:
     if not (_directory(options, arm) / 'best.npz').exists():
       continue
+    play = games[ARMS[arm].core].play
     saved = _facts(_directory(options, arm))['saved']
     _, choice, *_ = _load(_directory(options, arm) / 'best.npz')
     last = len(saved) - 1
@@ -328,7 +329,6 @@ def judge(options: Options) -> dict[str, list[Any]]:
       agents = read_best(options, arm, index)
       # Other turns than those on which they were chosen.
       turns = range(2, 6 if index == last else 3)
-      play = games[core := ARMS[arm].core].play
       scores = np.mean([play(agents, turn) for turn in turns], axis=0)
       cell = {
         'arm': arm,
@@ -337,7 +337,7 @@ def judge(options: Options) -> dict[str, list[Any]]:
         'scores': scores.tolist(),
         'members': choice[index].mean(axis=(1, 2)).tolist(),
       }
-      if index == last and arm != 'copies' and core == 'lstm':
+      if index == last and arm not in ('copies', 'rpth'):
         rival = read_best(options, 'copies', index)
         cell['duels'] = _duel(options, rival, agents)
       with path.open('a', encoding='utf-8') as file:
