@@ -13,8 +13,8 @@ then one at a time is measured.
   with the CUDA graphs of loops that our programs ask XLA for.
 - The call of the main experiment, as the device runtime compiles it: steps/s
   with the host's work left out; FLOPs, counted in what JAX traced, and their
-  share of the peak, that of large products; and memory. A trace does not show
-  the kernels of CUDA graphs: `tests/kernels.py` counts what XLA compiles.
+  share of the peak, that of large products; and memory. `tests/kernels.py`
+  counts kernels, most of which traces do not show in CUDA graphs.
 - Three updates on the device and on the CPU at the highest precision.
 
 With `--flags`, once for each row, only the second, of any experiment.

@@ -7,7 +7,7 @@ The main experiment has the priors of `--long`, by which only captures have a
 sign. The first command trains all seeds of an arm in one program, each as
 `ftwax.run` would, and chooses the best member of each at several times. The
 second one scores those members on other games, which are the same in all arms,
-lets the best of `copies` play those of the others, and prints tables. The arms
+lets the best of `copies` play those with its core, and prints tables. The arms
 have equal steps, summed over members, and as many games for each member:
 
   copies   members that copy each other
@@ -303,11 +303,10 @@ def judge(options: Options) -> dict[str, list[Any]]:
   path = pathlib.Path(options.directory) / 'cells.jsonl'
   rows = loggers.read_jsonl(path) if path.exists() else []
   cells = {(row['arm'], row['time']): row for row in rows}
+  with_core = {own.core: arm for arm, own in ARMS.items()}
   games = {
-    own.core: evolution.Games(
-      _make(options, arm), options.num_seeds, _NUM_SCORE
-    )
-    for arm, own in ARMS.items()
+    core: evolution.Games(_make(options, arm), options.num_seeds, _NUM_SCORE)
+    for core, arm in with_core.items()
   }
   made: dict[str, list[Any]] = {}
   for arm in ARMS:
@@ -337,7 +336,8 @@ def judge(options: Options) -> dict[str, list[Any]]:
         'scores': scores.tolist(),
         'members': choice[index].mean(axis=(1, 2)).tolist(),
       }
-      if index == last and arm not in ('copies', 'rpth'):
+      is_rival = arm != 'copies' and ARMS[arm].core == ARMS['copies'].core
+      if index == last and is_rival:
         rival = read_best(options, 'copies', index)
         cell['duels'] = _duel(options, rival, agents)
       with path.open('a', encoding='utf-8') as file:
