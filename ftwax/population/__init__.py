@@ -1,7 +1,7 @@
 """Populations: matchmaking, ratings, selection and evolution of members."""
 
 from ftwax.population.evolution import Perturb, Resample, evolve
-from ftwax.population.matchmaking import ByStrength, Meetings
+from ftwax.population.matchmaking import ByStrength
 from ftwax.population.players import Player
 from ftwax.population.players import frozen as frozen_player
 from ftwax.population.players import scripted as scripted_player
@@ -16,7 +16,6 @@ from ftwax.population.tournament import round_robin, summarize
 
 __all__ = (
   'ByStrength',
-  'Meetings',
   'Perturb',
   'Player',
   'PopulationConfig',

@@ -322,14 +322,10 @@ def copy_rows(
   # One gather reads all rows before any is written. A parent that copies
   # somebody itself in this generation passes on its old parameters.
   rows = trees.take({**heritage(members), **traits(members)._asdict()}, parent)
-  past = population.past
-  if past:
-    past = past._replace(payoff=trees.take(past.payoff, parent))
   return population._replace(
     members=members._replace(**rows),
     ratings=population.ratings[parent],
     payoff=payoff_lib.forget(population.payoff, has_copied),
-    past=past,
     returns=population.returns[parent],
     num_returns=population.num_returns[parent],
     games_since_exploitation=jnp.where(

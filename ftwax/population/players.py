@@ -119,26 +119,6 @@ def frozen(
   return Player(actor.init, act, environment_spec=environment_spec)
 
 
-def past_self(actor: types.ActorCore) -> Player:
-  """Makes a player whose state begins with its variables.
-
-  See `past_selves.seat`, which gives it these for a round.
-  """
-
-  def act(
-    games: Any,
-    seats: types.Array,
-    timestep: dm_env.TimeStep,
-    state: Any,
-  ) -> tuple[types.ArrayTree, Any]:
-    del games, seats
-    variables, state = state
-    action, state = actor.select_action(variables, timestep, state)
-    return action, (variables, state)
-
-  return Player(actor.init, act)
-
-
 def check_specs(
   players: Mapping[str, Player], environment_spec: types.EnvironmentSpec
 ) -> None:

@@ -33,14 +33,10 @@ class PopulationConfig(parts.Part):
       never changes the sign of an internal reward; this does, as long as
       members differ.
     k_factor: maximum change of a rating per game and seat, in Elo points.
-    matchmake: decides which members and past selves members meet.
+    matchmake: decides which members meet.
     own_team_fraction: fraction of the games in which each team consists of
       copies of one member, as in evaluations. In the others teams are mixed, so
       that a member can win by what its teammates do.
-    num_past: number of snapshots of members that are kept as opponents; 0 for
-      none. They play in the share of games of `opponents`, in turn with these.
-    past_period: rounds between two snapshots.
-    num_past_at_once: number of snapshots that play in the same round.
   """
 
   is_nested: ClassVar[bool] = False
@@ -60,16 +56,6 @@ class PopulationConfig(parts.Part):
   k_factor: float = parts.option(4.0, above=0)
   matchmake: matchmaking.MatchmakingRule = matchmaking.ByStrength()  # noqa: RUF009
   own_team_fraction: float = parts.option(0.0, low=0, high=1)
-
-  # Past selves.
-  num_past: int = parts.option(0, low=0)
-  past_period: int = parts.option(10, low=1)
-  num_past_at_once: int = parts.option(2, low=1)
-
-  @property
-  def num_past_players(self) -> int:
-    """The number of past selves that play at once; 0 if none are kept."""
-    return self.num_past_at_once if self.num_past else 0
 
   def __post_init__(self) -> None:
     """Checks each option and the combinations of options."""

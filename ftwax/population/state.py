@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ftwax import types
-from ftwax.population import past_selves as past_lib
 from ftwax.population import payoff as payoff_lib
 from ftwax.population import ratings as ratings_lib
 
@@ -27,11 +25,9 @@ class PopulationState(NamedTuple):
   Attributes:
     members: leaves [N, ...].
     ratings: float32 [N], Elo points.
-    opponent_ratings: float32 [K + S], Elo points of players that do not learn,
-      and of past selves.
+    opponent_ratings: float32 [K], Elo points of players that do not learn.
     team_size: int32 [], players in the smallest team.
     payoff: results of members against each other.
-    past: past selves; `()` if none are kept.
     returns: float32 [N, num_returns], of the last episodes in a single-agent
       task, unordered.
     num_returns: int32 [N], number of returns recorded so far.
@@ -48,7 +44,6 @@ class PopulationState(NamedTuple):
   opponent_ratings: types.Array
   team_size: types.Array
   payoff: payoff_lib.Payoff
-  past: Any
   returns: types.Array
   num_returns: types.Array
   games: types.Array
@@ -90,12 +85,9 @@ def from_members(
   population = PopulationState(
     members=members,
     ratings=jnp.full((num_members,), INITIAL_RATING, jnp.float32),
-    opponent_ratings=jnp.full(
-      (num_opponents + config.num_past,), INITIAL_RATING, jnp.float32
-    ),
+    opponent_ratings=jnp.full((num_opponents,), INITIAL_RATING, jnp.float32),
     team_size=jnp.int32(team_size),
     payoff=payoff_lib.init(num_members),
-    past=past_lib.init(members, config.num_past) if config.num_past else (),
     returns=jnp.zeros((num_members, config.num_returns)),
     num_returns=zeros,
     games=zeros,
@@ -142,7 +134,7 @@ def record_games(
   Args:
     population: the population before the games.
     seats: int32 [G, P], the player on each seat: members from zero, opponents
-      from N on, past selves from N + K on.
+      from N on.
     outcomes: float32 [G, num_teams], the score of each team.
     is_played: bool [G], false where there was no game.
     teams: the team of each seat, at least two; static.
@@ -156,23 +148,14 @@ def record_games(
   # NaN reaches the ratings through a step size of zero.
   outcomes = jnp.where(is_played[:, None], outcomes, 0.0)
   scores = ratings_lib.pair_scores(outcomes)  # [G, C]
-  # [N + K + S]
+  # [N + K]
   ratings = jnp.concatenate([population.ratings, population.opponent_ratings])
   num_players = len(ratings)
-  all_counts = ratings_lib.count_seats(seats, teams, num_players)
   # Without opponents. A member with several seats counts a game once.
-  counts = all_counts[..., :num_members]
+  counts = ratings_lib.count_seats(seats, teams, num_members)
   has_seat = jnp.any(counts > 0.0, axis=1)
   num_games = _count(has_seat & is_played[:, None])
   is_decided = jnp.any(scores != ratings_lib.DRAW, axis=1)
-  past: Any = population.past
-  if config.num_past:
-    nothing = payoff_lib.init(num_players)
-    results = payoff_lib.update(nothing, all_counts, scores, is_played)
-    own = np.s_[:num_members, num_players - config.num_past :]
-    past = past._replace(
-      payoff=jax.tree.map(lambda old, new: old + new[own], past.payoff, results)
-    )
   ratings = ratings_lib.update_in_turn(
     ratings,
     ratings_lib.multiplicities(seats, teams, num_players),
@@ -184,7 +167,6 @@ def record_games(
     ratings=ratings[:num_members],
     opponent_ratings=ratings[num_members:],
     payoff=payoff_lib.update(population.payoff, counts, scores, is_played),
-    past=past,
     games=population.games + num_games,
     games_since_exploitation=population.games_since_exploitation + num_games,
     decided_games=(

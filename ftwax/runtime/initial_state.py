@@ -16,7 +16,6 @@ from absl import logging
 
 from ftwax import trees
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.population import past_selves
 from ftwax.population import state as state_lib
 from ftwax.records import array_files, checkpoints, rebuilding, run_directory
 
@@ -77,10 +76,7 @@ def start_from(
       else:
         changes[name] = trees.take(restored, turns)
   members = members._replace(**changes)
-  past = population.past
-  if past:
-    past = past_selves.init(members, len(past.member))
-  return population._replace(members=members, past=past)
+  return population._replace(members=members)
 
 
 def _read_part(directory: pathlib.Path, name: str, template: Any) -> Any:

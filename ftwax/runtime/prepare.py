@@ -51,7 +51,6 @@ class Prepared:
     priors: priors of all values that evolution may change.
     evolve: runs one generation, with a key of the population's.
     replays: makes the replays of the agent.
-    players: opponents of training: `opponents`, then past selves.
     seating: seats of members and opponents in the games of one actor.
     key: random key of the run.
     game: the training game, if it is written in JAX.
@@ -71,7 +70,6 @@ class Prepared:
   priors: evolution.Traits
   evolve: evolution.Evolve
   replays: replays.Replays
-  players: Mapping[str, players.Player]
   seating: seating.Seating
   key: types.Key
   game: functional.FunctionalGame | None
@@ -106,10 +104,6 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   priors = evolution.Traits(
     agent.priors, agent.make_internal_rewards_prior(num_events)
   )
-  training_players = opponents | {
-    f'past {index}': players.past_self(policy)
-    for index in range(population.num_past_players)
-  }
   return Prepared(
     experiment=experiment,
     opponents=opponents,
@@ -124,12 +118,11 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     priors=priors,
     evolve=_make_evolve(experiment, priors),
     replays=replays.Replays(agent, spec.environment, policy),
-    players=training_players,
     seating=seating.make_seating(
       spec.teams,
       population.num_members,
       experiment.num_environments,
-      players.find_teams(training_players, spec.teams, spec.roles),
+      players.find_teams(opponents, spec.teams, spec.roles),
       experiment.opponent_share,
       population.own_team_fraction,
     ),

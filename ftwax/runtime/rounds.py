@@ -29,13 +29,12 @@ class Rounds:
     self._experiment = parts.experiment
     self._records = records
     self._evolution = evolution
-    self._num_past = parts.experiment.population.num_past
     self._train_logger = records.open_logger('train')
     self._population_logger = records.open_logger(history.LABEL)
     seating, config = parts.seating, parts.experiment.population
     self._rate = jax.jit(functools.partial(loop.rate, seating, config))
-    self._begin = jax.jit(
-      lambda key, population: matchmaking.begin_round(
+    self._draw_seats = jax.jit(
+      lambda key, population: matchmaking.draw_seats(
         key, population, seating, config
       )
     )
@@ -49,24 +48,15 @@ class Rounds:
 
   def draw_seats(
     self, population: state_lib.PopulationState
-  ) -> tuple[state_lib.PopulationState, types.NumpyArray, Any]:
-    """Begins a round.
-
-    Args:
-      population: before; without past selves, of members their traits suffice.
+  ) -> tuple[state_lib.PopulationState, types.NumpyArray]:
+    """Begins a round; of members their traits suffice.
 
     Returns:
-      The population; int32 [G, P], the player on each seat; and variables of
-      past selves, see `past_selves.seat`.
+      The population; and int32 [G, P], the player on each seat.
     """
-    members = population.members
-    if not self._num_past:
-      population = only_traits(population)
     key, seats_key = jax.random.split(population.key)
-    population, seats, past = self._begin(
-      seats_key, population._replace(key=key)
-    )
-    return population._replace(members=members), np.asarray(seats), past
+    seats = self._draw_seats(seats_key, only_traits(population))
+    return population._replace(key=key), np.asarray(seats)
 
   def rate(
     self,

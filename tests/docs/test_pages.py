@@ -8,7 +8,6 @@ import held_memory
 import jax
 import jax.numpy as jnp
 import jupytext
-import numpy as np
 import pytest
 
 from ftwax.population import evolution, population_config
@@ -62,17 +61,15 @@ _SHORTER = (
 
 
 def _has_exploiters(names):
-  """Returns whether they meet main agents and these agents' past alone."""
-  config = population_config.PopulationConfig(4, exploits=False, num_past=4)
+  """Returns whether they meet main agents, but not each other."""
+  config = population_config.PopulationConfig(4, exploits=False)
   members = evolution.members_of_traits(
     evolution.Traits((), jnp.ones((4, 1), jnp.float32))
   )
   state = state_lib.from_members(members, jax.random.PRNGKey(0), config)
-  meetings = names['league'](state, config)
-  is_met = np.asarray(meetings.past) > 0
-  return meetings.members[2, 3] < -1e5 and is_met[2:].tolist() == (
-    [[True, True, False, False]] * 2
-  )
+  is_met = names['league'](state, config) > -1e5
+  pair, nobody = [True, True], [False, False]
+  return is_met[2:].tolist() == [pair + nobody] * 2 and is_met[:2, 2:].all()
 
 
 # What is to hold of the names of a page, where running is not enough.

@@ -50,11 +50,10 @@ def test_evaluations_alone_have_seats_for_them():
     _make_experiment(
       held_out=('knows', 'random'),
       opponents={'is_wrong': _WRONG},
-      population=population_helpers.POPULATION.replace(num_past=2),
     )
   )
-  assert set(parts.players) == {'is_wrong', 'past 0', 'past 1'}
-  assert parts.seating.opponents.max() == 2
+  assert set(parts.opponents) == {'is_wrong'}
+  assert parts.seating.opponents.max() == 0
   plan = evaluation.make_plan(parts, 6)
   assert list(plan.opponents) == ['random', 'knows', 'is_wrong']
   assert plan.held_out == ('knows', 'random')

@@ -15,12 +15,7 @@ import jax.numpy as jnp
 
 from ftwax import types
 from ftwax.environments import absences, functional
-from ftwax.population import (
-  past_selves,
-  players,
-  population_config,
-  routing,
-)
+from ftwax.population import players, population_config, routing
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
 
@@ -83,19 +78,15 @@ class Arena:
     return self.router.seating
 
   def reset(
-    self,
-    key: types.Key,
-    seats: types.Array,
-    past: Any = (),
+    self, key: types.Key, seats: types.Array
   ) -> tuple[ArenaState, dm_env.TimeStep]:
     """Starts all games.
 
     Args:
       key: random key for games and opponents.
       seats: int32 [G, P], the player on each seat: members are 0 to N - 1,
-        opponents start at N. Each has as many seats as in `seating`; with past
-        selves, opponents have the same ones. Ignored in single-seat games.
-      past: variables of past selves; see `past_selves.seat`.
+        opponents start at N. Each has as many seats as in `seating`. Ignored in
+        single-seat games.
 
     Returns:
       The state, and the timesteps of members [N, M, ...].
@@ -106,11 +97,10 @@ class Arena:
       return state, self.to_members(state, timestep)
     games_key, *keys = jax.random.split(key, 1 + len(self.router.opponents))
     games, timestep = self.games.reset(games_key)
-    # Past selves have numbers of their own.
-    routes = self.router.route(seats) if past else routing.make_routes(seats)
+    routes = routing.make_routes(seats)
     match = MatchState(
       routes,
-      past_selves.seat(self.router.init(keys), past),
+      self.router.init(keys),
       self.router.to_opponents(routes, _merge(timestep)),
     )
     state = ArenaState(games, match)

@@ -130,7 +130,7 @@ class Loop:
       population_key,
       self.learner.init,
       self.config,
-      num_players - self.config.num_past_players,
+      num_players,
       self.arena.seating.team_size,
     )
     replay_state: Any = ()
@@ -157,15 +157,12 @@ class Loop:
     """Seats members and starts all games; replaces the rollout, if any."""
     seats_key, games_key, actor_key, key = jax.random.split(state.key, 4)
     seating, config = self.arena.seating, self.config
-    population, seats, past = matchmaking.begin_round(
-      seats_key, state.population, seating, config
-    )
-    arena_state, timestep = self.arena.reset(games_key, seats, past)
+    seats = matchmaking.draw_seats(seats_key, state.population, seating, config)
+    arena_state, timestep = self.arena.reset(games_key, seats)
     init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
     actors = jax.vmap(init)(jax.random.split(actor_key, config.num_members))
     absences = self.arena.games.spec.absences
     return state._replace(
-      population=population,
       rollout=rollout.start(arena_state, timestep, actors, absences),
       totals=self.start_totals(),
       key=key,

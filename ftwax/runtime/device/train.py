@@ -155,7 +155,7 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
   sizes = sizes_lib.make_sizes(parts)
   return loop_lib.Loop(
     arena=compiled_arena.make_arena(
-      parts.game, parts.seating, list(parts.players.values())
+      parts.game, parts.seating, list(parts.opponents.values())
     ),
     actor=parts.policy,
     learner=parts.learner,

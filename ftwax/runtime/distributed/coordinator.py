@@ -227,7 +227,7 @@ class Coordinator:
       return
     seats = None
     if actor.needs_seats:
-      self._population, seats, _ = self._rounds.draw_seats(self._population)
+      self._population, seats = self._rounds.draw_seats(self._population)
       actor.seats = seats
     self._call(
       name,

@@ -195,21 +195,14 @@ def check(parts: prepare.Prepared, settings: settings_lib.Settings) -> None:
   """Checks a run before anything is started.
 
   Raises:
-    ValueError: if it keeps no checkpoints, learners cannot share members, or
-      there are past selves.
+    ValueError: if it keeps no checkpoints, or learners cannot share members.
   """
   if parts.experiment.checkpointing is None:
     raise ValueError(
       'checkpointing (None) must be set in a distributed run, which continues'
       ' from its checkpoints when a learner dies; leave it out.'
     )
-  population = parts.experiment.population
-  if population.num_past:
-    raise ValueError(
-      f'num_past ({population.num_past}) must be 0 in a distributed run,'
-      " whose actors get no past selves; choose runtime='local' or 'device'."
-    )
-  num_members = population.num_members
+  num_members = parts.experiment.population.num_members
   num_learners = settings.num_learners
   if num_members % num_learners:
     raise ValueError(

@@ -72,21 +72,15 @@ class Actors:
     self._absences = arena.absences
     self._anchor: Any = ()
 
-  def begin(
-    self,
-    key: types.Key,
-    seats: types.NumpyArray,
-    past: Any = (),
-  ) -> None:
+  def begin(self, key: types.Key, seats: types.NumpyArray) -> None:
     """Seats players and starts all games; begins a round.
 
     Args:
       key: random key of the actors and opponents.
       seats: see `arena.Arena.seat`.
-      past: see `arena.Arena.seat`.
     """
     seats_key, actor_key = jax.random.split(key)
-    self.arena.seat(seats_key, seats, past)
+    self.arena.seat(seats_key, seats)
     self._timestep = self.arena.reset()
     for observer in self._observers:
       observer.observe_first(self.arena, self._timestep)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import absences, compiled_games, game_vectors, specified
-from ftwax.population import past_selves, players, routing
+from ftwax.population import players, routing
 from ftwax.population import seating as seating_lib
 
 
@@ -71,21 +71,17 @@ class Arena(specified.Specified, dm_env.Environment):
     # None if rows of seats already are in the order of the members.
     self._routes: routing.Routes | None = None
 
-  def seat(
-    self, key: types.Key, seats: types.NumpyArray, past: Any = ()
-  ) -> None:
+  def seat(self, key: types.Key, seats: types.NumpyArray) -> None:
     """Seats players; `reset` must be called next.
 
     Args:
       key: random key for the opponents.
       seats: int32 [G, P], the player on each seat: members are 0 to N - 1, all
         equally often; opponents start at N.
-      past: variables of past selves; see `past_selves.seat`.
     """
     self._place(seats)
     keys = jax.random.split(key, max(len(self.router.opponents), 1))
-    states = self.router.init(list(keys)[: len(self.router.opponents)])
-    self._opponents = past_selves.seat(states, past)
+    self._opponents = self.router.init(list(keys)[: len(self.router.opponents)])
 
   def reset(self) -> dm_env.TimeStep:
     """Starts all games; returns timesteps with leaves [N * M, ...]."""

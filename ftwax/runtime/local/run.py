@@ -262,11 +262,11 @@ class _Run:
 
   def _begin_round(self, *restarts: int) -> None:
     """Seats members and starts all games."""
-    self._population, seats, past = self._rounds.draw_seats(self._population)
+    self._population, seats = self._rounds.draw_seats(self._population)
     key = jax.random.fold_in(self._key, self._records.counts.actor_steps)
     for number in restarts:
       key = jax.random.fold_in(key, number)
-    self._actors.begin(key, seats, past)
+    self._actors.begin(key, seats)
 
   def _restart_games(self) -> None:
     """Recreates all games."""
@@ -306,7 +306,7 @@ class _Run:
     return arena_lib.Arena(
       parts.make_games(seeds, parts.experiment.name),
       parts.seating,
-      list(parts.players.values()),
+      list(parts.opponents.values()),
     )
 
   def _close_games(self) -> None:
