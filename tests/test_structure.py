@@ -51,8 +51,8 @@ def _num_arguments(function):
 
 # The size of the library. It only falls: a commit that shrinks the library
 # lowers these numbers, and one that adds deletes first.
-MAX_LINES = 53_552
-MAX_STATEMENTS = 20_830
+MAX_LINES = 53_538
+MAX_STATEMENTS = 20_825
 
 
 def test_the_library_only_shrinks():

@@ -70,19 +70,6 @@ class Router:
       int((seating.opponents == index).sum()) for index in range(len(opponents))
     ]
 
-  def route(self, seats: types.NumpyArray | jax.Array) -> Routes:
-    """Returns the routes of players on the given seats, int32 [G, P].
-
-    Opponents have the seats of `seating`, whatever number they are given.
-    """
-    numpy: Any = np if isinstance(seats, np.ndarray) else jnp
-    players = numpy.where(
-      self.seating.is_member,
-      seats,
-      self.seating.num_members + self.seating.opponents,
-    )
-    return make_routes(players)._replace(seats=seats)
-
   def to_members(self, routes: Routes, tree: types.ArrayTree) -> Any:
     """Gathers rows of seats [G * P, ...] into rows of members [N * M, ...]."""
     # Members come first in `order`, in equal blocks of M seats.

@@ -14,7 +14,7 @@ from dm_env import specs
 from ftwax import types
 from ftwax.agents import impala
 from ftwax.environments import game_vectors, games, validation
-from ftwax.population import players
+from ftwax.population import players, routing
 from ftwax.population import population_config as config_lib
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
@@ -219,7 +219,7 @@ def test_opponents_take_their_seats_and_members_see_theirs_alone():
   results = evaluations.play(
     arena, lambda: arena.step(np.arange(4)), seats, 1, 'test'
   )
-  seen = arena.router.to_members(arena.router.route(seats), arena.timestep)
+  seen = arena.router.to_members(routing.make_routes(seats), arena.timestep)
   np.testing.assert_array_equal(seen.observation[:, 2], np.arange(4))
   np.testing.assert_array_equal(
     [result.returns[:, 0] for result in results],
@@ -334,7 +334,7 @@ def test_seats_are_drawn_anew(make_rounds):
   made, population, _ = make_rounds(num_environments=8)
   drawn = []
   for _ in range(3):
-    population, seats, _ = made.draw_seats(population)
+    population, seats = made.draw_seats(population)
     drawn.append(seats)
   assert not np.array_equal(drawn[0], drawn[1])
   for seats in drawn:

@@ -125,12 +125,11 @@ class Loop:
     """Returns the state before `start`, without a rollout."""
     num_members = self.config.num_members
     population_key, replay_key, key = jax.random.split(trees.raw_key(key), 3)
-    num_players = len(self.arena.router.opponents)
     population = state_lib.init(
       population_key,
       self.learner.init,
       self.config,
-      num_players,
+      len(self.arena.router.opponents),
       self.arena.seating.team_size,
     )
     replay_state: Any = ()

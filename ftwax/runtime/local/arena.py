@@ -137,7 +137,7 @@ class Arena(specified.Specified, dm_env.Environment):
 
   def _place(self, seats: types.NumpyArray) -> None:
     self.seats = np.asarray(seats, np.int32)
-    routes = self.router.route(self.seats)
+    routes = routing.make_routes(self.seats)
     in_order = np.array_equal(routes.order, np.arange(self.num_environments))
     self._routes = None if in_order else routes
 
