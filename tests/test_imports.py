@@ -28,6 +28,7 @@ HAS_REVERB = sys.version_info < (3, 11)
 FUNCTIONAL = [
   'types.py',
   'scans.py',
+  'shapes.py',
   'trees.py',
   'hyperparameters.py',
   'distributions.py',
@@ -56,6 +57,7 @@ FUNCTIONAL = [
 SHARED = {
   'types',
   'scans',
+  'shapes',
   'trees',
   'compilation',
   'hyperparameters',
@@ -277,7 +279,7 @@ LIGHT = [
   'ftwax',
   'ftwax.types',
   'ftwax.hyperparameters',
-  'ftwax.losses.vtrace',
+  'ftwax.losses.v_trace',
   'ftwax.networks.recurrent',
   'ftwax.agents.impala',
   'ftwax.agents.actor_critic.learning',

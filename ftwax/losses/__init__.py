@@ -15,13 +15,14 @@ from ftwax.losses.returns import (
   lambda_returns,
 )
 from ftwax.losses.reward_prediction import reward_prediction_loss
+from ftwax.losses.v_trace import VTraceReturns, vtrace, vtrace_loss
 from ftwax.losses.value_replay import value_replay_loss
-from ftwax.losses.vtrace import vtrace_loss
 
 __all__ = (
   'PolicyLoss',
   'PolicyLossOutput',
   'Transitions',
+  'VTraceReturns',
   'advantage_actor_critic_loss',
   'generalized_advantages',
   'lambda_returns',
@@ -31,5 +32,6 @@ __all__ = (
   'ppo_loss',
   'reward_prediction_loss',
   'value_replay_loss',
+  'vtrace',
   'vtrace_loss',
 )

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import shapes, types
 from ftwax.losses import policy_loss, returns
 
 
@@ -121,6 +121,19 @@ def pixel_control_loss(
   r_t = pseudo_rewards(frames, cell_size, crop_size)
   _check_action_values(action_values, frames, r_t)
   timestep = trajectory.timestep
+  steps = (frames.shape[0],)
+  shapes.check(
+    'pixel_control_loss',
+    frames=(frames, 'T+1 ...'),
+    **{
+      f'trajectory.timestep.{name}': (getattr(timestep, name), 'T+1')
+      for name in ('discount', 'step_type')
+    },
+    discount=(discount, ''),
+  )
+  for path, leaf in jax.tree.leaves_with_path(trajectory.previous_action):
+    name = f'trajectory.previous_action{jax.tree_util.keystr(path)}'
+    shapes.check('pixel_control_loss', **{name: (leaf, str(steps[0]))})
   discount_t = discount * timestep.discount[1:]
   mask_tm1 = policy_loss.make_mask(timestep)
 

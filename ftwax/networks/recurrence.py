@@ -12,7 +12,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import trees, types
+from ftwax import shapes, trees, types
 from ftwax.networks import noise, unrolling
 
 _Inputs = TypeVar('_Inputs')
@@ -108,6 +108,8 @@ def from_step(
 
 def reset_state(start: types.Array, state: _State) -> _State:
   """Sets `state` [B, ...] to zero in the rows where `start` [B] is true."""
+  shapes.check('reset_state', start=(start, 'B'))
+  shapes.check_leaves('reset_state', 'state', state, jnp.shape(start))
   zeros = jax.tree.map(jnp.zeros_like, state)
   return trees.where_rows(start, zeros, state)
 
@@ -128,7 +130,11 @@ def unroll_step(
 
   Returns:
     The outputs, leaves [T, B, ...], and the state after the last step.
+
+  Raises:
+    ValueError: if inputs, start and state do not have the same T and B.
   """
+  check_unroll('unroll_step', inputs, start, state)
 
   def scan_step(
     carry: _State, step_inputs: tuple[types.Array, _Inputs, Any]
@@ -144,6 +150,26 @@ def unroll_step(
     scan_step, state, (start, inputs, noise.seeds())
   )
   return outputs, state
+
+
+def check_unroll(
+  function: str, inputs: Any, start: types.Array, state: Any
+) -> None:
+  """Checks the axes of time and batch of what an unroll takes.
+
+  Args:
+    function: name of the function, for the message.
+    inputs: leaves [T, B, ...].
+    start: bool [T, B].
+    state: leaves [B, ...].
+
+  Raises:
+    ValueError: naming the argument that differs.
+  """
+  shapes.check(function, start=(start, 'T B'))
+  steps = jnp.shape(start)
+  shapes.check_leaves(function, 'inputs', inputs, steps)
+  shapes.check_leaves(function, 'state', state, steps[1:])
 
 
 def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -183,6 +183,7 @@ class _Path(NamedTuple):
     hyperparameters: types.Hyperparameters,
   ) -> tuple[recurrence.CoreOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
+    recurrence.check_unroll('unroll', inputs, start, state)
     # [T, B, num_features]
     embedding = recurrence.batch_apply(self.embed)(inputs)
     output, after = self.core.unroll(embedding, start, state, hyperparameters)

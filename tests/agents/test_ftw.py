@@ -23,8 +23,8 @@ from ftwax.losses import (
   pixel_control,
   policy_loss,
   reward_prediction,
+  v_trace,
   value_replay,
-  vtrace,
 )
 from ftwax.networks import cores, embeddings, entry_torsos, heads, torsos
 
@@ -67,7 +67,7 @@ def batch(network):
 @pytest.fixture(scope='module')
 def loss_and_gradient(network, config):
   """The joint loss with its gradient, jitted: every cost is an argument."""
-  objective = joint_loss.Objective(network, vtrace.vtrace_loss, config.tasks)
+  objective = joint_loss.Objective(network, v_trace.vtrace_loss, config.tasks)
 
   def loss_fn(params, hypers, internal_rewards, batch):
     batch = batches.with_own_rewards(internal_rewards, batch)
@@ -107,7 +107,7 @@ def _terms(network, params, hypers, internal_rewards, batch):
     )
     transitions = policy_loss.make_transitions(out, stream, hypers)
     if column < num_fresh:
-      losses = vtrace.vtrace_loss(transitions, hypers)
+      losses = v_trace.vtrace_loss(transitions, hypers)
       kl = latent_kl.latent_kl(
         **{
           f'{k}s': [x[:-1] for x in out.auxiliary[k]]

@@ -21,8 +21,8 @@ from ftwax.losses import (
   pixel_control,
   policy_loss,
   reward_prediction,
+  v_trace,
   value_replay,
-  vtrace,
 )
 from ftwax.networks import auxiliary_heads, embeddings, recurrent
 from ftwax.replay import trajectories
@@ -254,7 +254,7 @@ class OffPolicy(Task):
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
     hyperparameters, total = inputs.hyperparameters, jnp.sum
-    losses = jax.vmap(vtrace.vtrace_loss, in_axes=(1, None))(
+    losses = jax.vmap(v_trace.vtrace_loss, in_axes=(1, None))(
       _replayed_transitions(inputs), hyperparameters
     )
     loss = (
