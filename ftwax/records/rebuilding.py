@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ftwax import hyperparameters, registry, suggestions, version
-from ftwax.records import config_files, run_directory
+from ftwax.records import config_files, migrations, run_directory
 
 
 def rebuild(
@@ -97,8 +97,9 @@ def read_parts(
     ValueError: if there is no such run, or a part is missing or cannot be
       rebuilt; names the file and the key.
   """
-  run_directory.check_layout(directory)
+  layout = run_directory.check_layout(directory)
   plain = run_directory.read_config(directory)
+  plain = migrations.rename_config(plain, layout)
   plain = {name: plain[name] for name in plain if name not in without}
   agent = plain.get('agent')
   if isinstance(agent, Mapping) and isinstance(agent.get('loss'), Mapping):

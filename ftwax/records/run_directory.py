@@ -156,7 +156,7 @@ def open_existing(
   typed = os.fspath(path)
   recorded = _read_json(typed, CONFIG_FILE)
   versions = _read_json(typed, VERSIONS_FILE)
-  check_layout(typed)
+  check_layout(typed, resumes=True)
   current = json.loads(_dump(config_files.to_json(config)))
   _check_same(typed, recorded, current, may_differ)
   for key, then, now in config_files.differences(versions, _versions()):
@@ -174,22 +174,31 @@ def open_existing(
   return directory
 
 
-def check_layout(path: str | os.PathLike[str]) -> None:
-  """Checks that this version of ftwax can read a run, if it says its version.
+def check_layout(path: str | os.PathLike[str], resumes: bool = False) -> int:
+  """Checks that this version of ftwax can read a run.
+
+  Args:
+    path: path of the run directory.
+    resumes: whether to resume it, too, which needs today's layout.
+
+  Returns:
+    The layout of the run; today's, if the run does not say it.
 
   Raises:
     RunDirectoryError: if the run has another layout.
   """
   if not (pathlib.Path(path) / VERSIONS_FILE).exists():
-    return
+    return array_files.LAYOUT
   versions = _read_json(os.fspath(path), VERSIONS_FILE)
   # Versions of ftwax that wrote layout 1 did not record it.
   layout = versions.get('layout', 1) if isinstance(versions, dict) else 1
   if layout != array_files.LAYOUT:
-    raise RunDirectoryError(
-      f'run directory ({os.fspath(path)})'
-      f' {array_files.layout_message(layout, versions)}'
-    )
+    if resumes or not array_files.can_read(layout):
+      raise RunDirectoryError(
+        f'run directory ({os.fspath(path)})'
+        f' {array_files.layout_message(layout, versions)}'
+      )
+  return int(layout)
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
