@@ -261,6 +261,7 @@ def _defaults(document: pathlib.Path, name: str, thing: Any) -> list[Any]:
     return [thing]
   kind = _resolve(owner, _known(document))
   parts = [*agent.tasks, agent.core, agent.heads, agent.torso, agent.optimizer]
+  parts.append(getattr(agent.core, 'memory', None))
   return [thing, *(getattr(p, field) for p in parts if type(p) is kind)]
 
 
