@@ -12,6 +12,9 @@ import pytest
 
 import ftwax
 from ftwax import registry
+from ftwax.agents import ppo
+from ftwax.agents.actor_critic import optimization, tasks
+from ftwax.networks import cores, torsos
 
 _PACKAGE = pathlib.Path(registry.__file__).parent
 
@@ -173,3 +176,25 @@ def test_a_name_is_registered_once():
     ValueError, match=r'name \(agent.ppo\) must be registered'
   ):
     ftwax.register('agent.ppo')(mine)
+
+
+# What a name says beyond the class of its part.
+_SAID = {
+  'rpth_dnc': {'memory': cores.Memory()},
+  **{name: {'image': name} for name in torsos.NAMED},
+}
+
+
+@pytest.mark.parametrize('home', [cores, optimization, tasks, torsos])
+def test_a_name_is_its_part_with_all_defaults(home):
+  assert home.NAMED
+  for name, part in home.NAMED.items():
+    assert part == type(part)(**_SAID.get(name, {})), name
+    assert home.find(name) is part
+
+
+def test_agents_take_a_name_or_its_part_alike():
+  for name, part in (('dnc', cores.DNC()), ('lru', cores.LRU())):
+    by_name = ppo.PPOConfig(core=name).priors
+    assert by_name == ppo.PPOConfig(core=part).priors
+    assert cores.find(name) == part

@@ -7,7 +7,7 @@ or function of your own that makes a `recurrence.RecurrentCore` serves as well:
     PPOConfig(core=cores.RPTH(64, memory=cores.Memory(num_slots=16)))
     PPOConfig(core=MyCore)
 
-`MAKERS` has them by name.
+`NAMED` has them by name.
 """
 
 import dataclasses
@@ -305,7 +305,7 @@ class RPTH(parts.Part):
     return self.replace(level=self.level.with_size(size), latent_size=None)
 
 
-# The cores by name, with small sizes.
+# The cores by name, each with the defaults of its part.
 NAMED: Mapping[str, Any] = {
   'lstm': LSTM(),
   'gru': GRU(),
@@ -314,9 +314,9 @@ NAMED: Mapping[str, Any] = {
   'gtrxl': GTrXL(),
   'feed_forward': FeedForward(),
   'stacked_lstm': StackedLSTM(),
-  'dnc': DNC(memory=Memory(num_slots=16, word_size=16, num_reads=2)),
+  'dnc': DNC(),
   'rpth': RPTH(),
-  'rpth_dnc': RPTH(memory=Memory(num_slots=16, word_size=16, num_reads=2)),
+  'rpth_dnc': RPTH(memory=Memory()),
 }
 
 find = functools.partial(parts.find, 'core', known=NAMED)

@@ -390,7 +390,9 @@ def test_one_number_sets_all_sizes():
 
 def test_the_papers_agent_is_a_configuration():
   paper = ftw.FTWConfig()
-  assert paper.core.memory == cores.Memory() and paper.core.noise_scale == 1.0
+  memory = paper.core.memory
+  assert (memory.num_slots, memory.word_size, memory.num_reads) == (450, 32, 4)
+  assert paper.core.noise_scale == 1.0
   assert paper.priors.slow_period == hyperparameters.UniformInteger(5, 20)
   assert [task.name for task in paper.tasks] == [
     'latent_kl', 'pixel_control', 'reward_prediction',

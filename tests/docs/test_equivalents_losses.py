@@ -1,4 +1,4 @@
-"""What `equivalents/` says of losses and networks is tried here."""
+"""What `docs/coming_from/` says of losses and networks is tried here."""
 
 import dm_env
 import equivalents
@@ -309,9 +309,9 @@ def test_perturbation():
 @equivalents.says(
   'inside the square root, in both',
   'infinity, not 0, means never',
-  'Losses are sums over time and batch there and in `FTWConfig`, and means in'
-  ' the other agents',
-  'its discount, 0.9 there, is `PixelControl.discount` (`0.9`)',
+  'Losses are sums over time and batch there and in `agents.FTWConfig`, and'
+  ' means in the other agents',
+  'its discount, 0.9 there, is `tasks.PixelControl.discount` (`0.9`)',
 )
 def test_optimizers_and_reductions():
   config = impala.IMPALAConfig(

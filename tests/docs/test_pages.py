@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / 'docs'
 PAGES = [
   path
-  for folder in ('how_to', 'tutorials')
+  for folder in ('coming_from', 'how_to', 'tutorials')
   for path in sorted((DOCS / folder).glob('*.md'))
   if '```python' in path.read_text('utf-8')
 ] + [
@@ -28,6 +28,7 @@ PAGES = [
 
 # Those that take long even shortened.
 _LONG = {
+  'btgym',
   'go_on_from_a_checkpoint',  # tests/runtime/test_initial_state.py
   'loss',
   'memory',

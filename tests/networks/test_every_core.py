@@ -22,10 +22,8 @@ class Hyperparameters(NamedTuple):
   fast_to_slow_gradient_scale: float = 1.0
 
 
-PLAIN = ('lstm', 'gru', 'lru', 'min_gru', 'gtrxl', 'feed_forward')
-
 CORES = {
-  **{name: cores.NAMED[name].with_size(SIZE) for name in PLAIN},
+  **{name: core.with_size(SIZE) for name, core in cores.NAMED.items()},
   'gtrxl': GTRXL,
   'lru of two layers': cores.LRU(SIZE, num_layers=2),
   'gtrxl of two layers': GTRXL.replace(num_layers=2),
@@ -228,7 +226,9 @@ def test_what_is_remembered_is_in_the_episode(name):
   np.testing.assert_array_equal(reaches, expected)
 
 
-@pytest.mark.parametrize('name', PLAIN)
+@pytest.mark.parametrize(
+  'name', [name for name in cores.NAMED if name not in LONG]
+)
 def test_members_of_a_population_each_have_their_own(name):
   case, inputs = make_case(name), make_inputs(0)
   others = jax.tree.map(lambda x: 0.5 * x, case.params)
