@@ -8,10 +8,15 @@ The subpackages are `ftwax.agents`, `ftwax.environments`, `ftwax.networks`,
 first use, so that `import ftwax` is fast.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from ftwax import import_guard
 
-from ftwax.version import __version__ as __version__
+# Before any other import: what this library imports must be installed.
+import_guard.install()
+with import_guard.guarded():
+  import importlib
+  from typing import TYPE_CHECKING, Any
+
+  from ftwax.version import __version__ as __version__
 
 if TYPE_CHECKING:
   from ftwax import acme as acme

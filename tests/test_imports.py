@@ -65,6 +65,7 @@ SHARED = {
   'continuous',
   'encodings',
   'extras',
+  'import_guard',
   'registry',
   'suggestions',
   'version',

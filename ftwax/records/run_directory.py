@@ -29,7 +29,7 @@ from typing import Any
 
 from absl import logging
 
-from ftwax import version
+from ftwax import import_guard, version
 from ftwax.records import array_files, config_files, files
 
 CONFIG_FILE = 'config.json'
@@ -261,7 +261,8 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
   Raises:
     RunDirectoryError: if another process holds the lock.
   """
-  import fcntl  # Only on Unix.
+  with import_guard.guarded():
+    import fcntl  # Only on Unix.
 
   with contextlib.ExitStack() as stack:
     with _reported(path):
