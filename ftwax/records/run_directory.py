@@ -420,7 +420,7 @@ def _command_line() -> str:
 
 def _read_json(typed: str, name: str) -> Any:
   try:
-    return json.loads(files.read(pathlib.Path(typed) / name))
+    return files.parse_text(files.read(pathlib.Path(typed) / name))
   except (OSError, ValueError, RecursionError) as error:
     raise RunDirectoryError(
       f'run directory ({typed}) must hold a readable {name}, but: {error};'
