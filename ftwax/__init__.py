@@ -8,11 +8,16 @@ The subpackages are `ftwax.agents`, `ftwax.environments`, `ftwax.networks`,
 use, at any depth, so that `import ftwax` is fast and enough.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from ftwax import import_guard
 
-from ftwax import submodules
-from ftwax.version import __version__ as __version__
+# Before any other import: what this library imports must be installed.
+import_guard.install()
+with import_guard.guarded():
+  import importlib
+  from typing import TYPE_CHECKING, Any
+
+  from ftwax import submodules
+  from ftwax.version import __version__ as __version__
 
 if TYPE_CHECKING:
   from ftwax import acme as acme

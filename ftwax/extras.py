@@ -1,15 +1,20 @@
-"""Clear errors for packages that only some parts of the library need."""
+"""Packages that only some parts of the library need, imported when they do."""
 
 import contextlib
 import pathlib
 from collections.abc import Iterator
+
+from ftwax import import_guard
 
 
 @contextlib.contextmanager
 def required(
   package: str, extra: str = '', remedy: str | None = None
 ) -> Iterator[None]:
-  """Turns an ImportError inside the block into one that names a remedy.
+  """Lets imports in the block find installed packages only; names a remedy.
+
+  Every import in a function goes through this, so that no folder beside the
+  program is taken for a package; see `import_guard`.
 
   Args:
     package: name under which the package is installed.
@@ -21,7 +26,8 @@ def required(
       install it.
   """
   try:
-    yield
+    with import_guard.guarded():
+      yield
   except ImportError as error:
     remedy = remedy or (install(extra) if extra else f'pip install {package}')
     raise ImportError(

@@ -22,7 +22,7 @@ _NAME = re.compile(r'[a-z][a-z0-9_]*(\.[a-z0-9_]+)*')
 
 # Modules that register the library's own parts, by the start of their names.
 # Each is imported when a record first names such a part.
-_HOMES: Mapping[str, str] = {
+_PART_HOMES: Mapping[str, str] = {
   'agent': 'ftwax.agents.named',
   'checkpointing': 'ftwax.records.checkpoints',
   'core': 'ftwax.networks',
@@ -37,8 +37,10 @@ _HOMES: Mapping[str, str] = {
   'rule': 'ftwax.population',
   'stepping': 'ftwax.environments.process_games',
   'torso': 'ftwax.networks',
-  'vector': 'ftwax.environments.vector',
-  # Makers of environments.
+}
+
+# Those of makers of environments.
+_ENVIRONMENT_HOMES: Mapping[str, str] = {
   'any_game': 'ftwax.experiments.any_game',
   'atari': 'ftwax.environments.atari',
   'atari_vector': 'ftwax.experiments.atari',
@@ -50,7 +52,10 @@ _HOMES: Mapping[str, str] = {
   'memory_chain': 'ftwax.environments.memory_chain',
   'pgx': 'ftwax.environments.pgx_adapter',
   'recall': 'ftwax.environments.recall',
+  'vector': 'ftwax.environments.vector',
 }
+
+_HOMES = {**_PART_HOMES, **_ENVIRONMENT_HOMES}
 
 _parts: dict[str, Any] = {}
 _names: dict[Any, str] = {}
@@ -113,6 +118,12 @@ def is_named(part: Any) -> bool:
 def name_of(part: Any) -> str:
   """Returns the name of a function or class, or `module:name` without one."""
   return _names[part] if is_named(part) else path_of(part)
+
+
+def makes_environments(part: Any) -> bool:
+  """Returns whether a part of the library makes environments or games."""
+  name = _names[part] if is_named(part) else ''
+  return name.partition('.')[0] in _ENVIRONMENT_HOMES
 
 
 def names() -> tuple[str, ...]:

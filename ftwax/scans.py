@@ -5,7 +5,6 @@ of a kernel or a copy, which takes longer than what it moves. There a packed
 scan has one vector of all 4-byte numbers and one of each other dtype.
 """
 
-import importlib.util
 import itertools
 import math
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ftwax import trees, types
+from ftwax import import_guard, trees, types
 
 
 def counts_launches() -> bool:
@@ -35,7 +34,7 @@ def has_kernels() -> bool:
   return (
     counts_launches()
     and jax.devices()[0].device_kind.startswith('NVIDIA')
-    and importlib.util.find_spec('jax.experimental.pallas.triton') is not None
+    and import_guard.is_installed('jax.experimental.pallas.triton')
   )
 
 

@@ -67,6 +67,7 @@ SHARED = {
   'continuous',
   'encodings',
   'extras',
+  'import_guard',
   'registry',
   'submodules',
   'suggestions',

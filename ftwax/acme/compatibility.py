@@ -3,6 +3,8 @@
 import contextlib
 import sys
 
+from ftwax import import_guard
+
 
 def require_python_310(room: str) -> None:
   """Raises an ImportError on Python 3.11 and newer; else imports rlax.
@@ -23,5 +25,8 @@ def require_python_310(room: str) -> None:
       f' and this is Python {version}; use Python 3.10, or leave out Reverb:'
       ' local runs need none.'
     )
-  with contextlib.suppress(ImportError):  # Losses say what to do about it.
+  with (
+    contextlib.suppress(ImportError),
+    import_guard.guarded(),
+  ):  # Losses say what to do about it.
     import rlax  # noqa: F401 It must come before TensorFlow.

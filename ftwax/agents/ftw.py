@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ftwax import hyperparameters, parts, registry
+from ftwax import hyperparameters, registry
 from ftwax.agents import impala, ppo
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import auxiliary, optimization
@@ -55,7 +55,7 @@ class FTWConfig(impala.IMPALAConfig):
   max_gradient_norm: config_lib.Scalar = math.inf
   entropy_cost: config_lib.Scalar = LogUniform(5e-4, 1e-2)
 
-  core: str | parts.Part | cores.MakeCore = cores.RPTH(  # noqa: RUF009
+  core: str | cores.MakeCore = cores.RPTH(  # noqa: RUF009
     _SIZE,
     memory=MEMORY,
     slow_period=hyperparameters.UniformInteger(5, 20),

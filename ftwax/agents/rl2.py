@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ftwax import parts, registry, types
+from ftwax import registry, types
 from ftwax.agents import a2c
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.networks import cores, entry_torsos, recurrence, rl2_core, torsos
@@ -33,7 +33,7 @@ class RL2Config(a2c.A2CConfig):
   torso: str | torsos.Torso | Callable[[], entry_torsos.Torso] = torsos.Torso(  # noqa: RUF009
     hidden_sizes=(64,)
   )
-  core: str | parts.Part | cores.MakeCore = cores.LSTM(forget_bias=1.0)  # noqa: RUF009
+  core: str | cores.MakeCore = cores.LSTM(forget_bias=1.0)  # noqa: RUF009
   skip_connection: bool = False
   separate_value: bool = False
 

@@ -19,7 +19,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 
-from ftwax import suggestions
+from ftwax import import_guard, suggestions
 from ftwax.cli import flags
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -65,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     meant = suggestions.suggest(name, COMMANDS)
     print(f'ftwax: there is no command {name!r}{meant}', file=sys.stderr)
     raise SystemExit(flags.EXIT_USAGE)
-  with errors_told(), _warnings_told():
+  # No program of the user's has asked: what it names itself is not guarded.
+  with errors_told(), _warnings_told(), import_guard.guarded():
     try:
       module = importlib.import_module(f'ftwax.cli.{name}_command')
     except ImportError as error:
@@ -120,7 +121,8 @@ def errors_told() -> Iterator[None]:
       raise SystemExit(128 + signal.SIGPIPE) from None
     if not isinstance(error, expected_errors()):
       raise
-    from absl import logging
+    with import_guard.guarded():
+      from absl import logging
 
     logging.vlog(1, traceback.format_exc())
     raise SystemExit(

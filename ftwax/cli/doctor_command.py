@@ -12,7 +12,7 @@ import platform
 import sys
 from collections.abc import Iterator
 
-from ftwax import extras, version
+from ftwax import extras, import_guard, version
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,8 @@ def run(options: Options) -> int:
 
 def _check_packages() -> Iterator[str]:
   """Prints the packages that ftwax requires; yields the faults."""
-  from packaging import requirements
+  with import_guard.guarded():
+    from packaging import requirements
 
   for text in importlib.metadata.requires('ftwax') or ():
     required = requirements.Requirement(text)
@@ -56,7 +57,8 @@ def _check_packages() -> Iterator[str]:
 def _check_devices() -> Iterator[str]:
   """Prints the devices of JAX; yields why there are none."""
   try:
-    import jax
+    with import_guard.guarded():
+      import jax
 
     float(jax.numpy.ones(2).sum())
     print(f'devices {", ".join(map(str, jax.devices()))}')

@@ -21,7 +21,7 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from ftwax import suggestions
+from ftwax import import_guard, suggestions
 
 EXIT_USAGE = 2
 
@@ -135,7 +135,8 @@ def parse(
     wanted = ' '.join(positions) or 'none'
     parser.error(f'arguments besides flags ({unknown}) must be {wanted}')
   if 'verbosity' in values:
-    from absl import logging
+    with import_guard.guarded():
+      from absl import logging
 
     logging.set_verbosity(values.pop('verbosity'))
   for name, value in values.items():

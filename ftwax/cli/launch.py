@@ -24,7 +24,7 @@ import cloudpickle
 from absl import logging
 
 import ftwax
-from ftwax import extras, suggestions
+from ftwax import extras, import_guard, suggestions
 from ftwax.cli import commands, flags, tasks
 from ftwax.environments import jax_adapters, process_games
 from ftwax.records import checkpoints, config_files, log_values, rebuilding
@@ -306,15 +306,16 @@ def find(
 def _check_environment(source: str) -> None:
   """Raises a ValueError if a name can be no environment either."""
   module, colon, _ = source.partition(':')
+  if module in jax_adapters.LIBRARIES:
+    return
   known = [*names(), *tasks.TASKS]
   if colon:
+    import_guard.release()
     sys.path.append('')  # As `python -m` does.
   else:
     with extras.required('gymnasium', 'gym'):
       import gymnasium
     known += gymnasium.registry
-  if module in jax_adapters.LIBRARIES:
-    return
   package = module.partition('.')[0]
   if not (importlib.util.find_spec(package) if colon else source in known):
     raise ValueError(
@@ -345,6 +346,7 @@ def _import(path: pathlib.Path, source: str) -> types.ModuleType:
   if path.resolve().parent == _FOLDER.resolve():
     return importlib.import_module(f'ftwax.experiments.{path.stem}')
   sys.path.insert(0, str(path.resolve().parent))
+  import_guard.release()
   try:
     module = importlib.import_module(path.stem)
   finally:

@@ -1,5 +1,6 @@
 """Accepts what users pass as an environment, and says what is wrong with it."""
 
+import contextlib
 import copy
 import functools
 import inspect
@@ -11,7 +12,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import extras, types
+from ftwax import extras, import_guard, types
 from ftwax.environments import functional, jax_adapters, vector
 
 _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
@@ -96,7 +97,8 @@ def wrap(environment: Any, seed: int, **options: Any) -> Any:
     with extras.required('gymnasium', 'gym'):
       import gymnasium
     try:
-      environment = gymnasium.make(environment, **options)
+      with _entry_guard(gymnasium.registry.get(environment))():
+        environment = gymnasium.make(environment, **options)
     except gymnasium.error.UnregisteredEnv as error:
       raise ValueError(
         f'environment ({environment!r}) must be a name that Gymnasium knows:'
@@ -266,6 +268,18 @@ def _remedy(environment: Any) -> str:
     "choose 'CartPole-v1', or return a dm_env.Environment, a gymnasium.Env, a"
     ' games.GameEnvironment, or a functional environment or game'
   )
+
+
+def _entry_guard(
+  spec: Any,
+) -> Callable[[], contextlib.AbstractContextManager[None]]:
+  """Returns what guards the imports by which Gymnasium makes an environment.
+
+  A program may have registered a module of its own, which may import others.
+  """
+  entry = getattr(spec, 'entry_point', None) or 'gymnasium'
+  name = entry if isinstance(entry, str) else entry.__module__
+  return import_guard.around(name.partition(':')[0])
 
 
 def _is_gymnasium(environment: Any, kind: str) -> bool:

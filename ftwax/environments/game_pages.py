@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ftwax import distributions, types
+from ftwax import distributions, import_guard, types
 
 
 class Key(NamedTuple):
@@ -148,7 +148,8 @@ def view_of_any(observation: types.ArrayTree) -> Any:
 
 def _png(frame: types.NumpyArray) -> str:
   """Encodes an image as a data URL."""
-  from PIL import Image  # Imported only when needed.
+  with import_guard.guarded():
+    from PIL import Image  # Imported only when needed.
 
   buffer = io.BytesIO()
   Image.fromarray(frame).save(buffer, 'PNG', compress_level=1)

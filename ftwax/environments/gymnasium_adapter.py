@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from numpy import typing as npt
 
-from ftwax import encodings, extras, trees, types
+from ftwax import encodings, extras, import_guard, trees, types
 from ftwax.environments import gymnasium_spaces, specified, validation
 from ftwax.environments import vector as vector_lib
 
@@ -66,6 +66,7 @@ class GymnasiumEnvironment(_Converted):
     options: Callable[[int], dict[str, Any]] | None = None,
   ):
     self._env = env
+    self._guard = import_guard.around(env)
     self._seed = seed
     self._options = options
     self._num_resets = 0
@@ -81,7 +82,8 @@ class GymnasiumEnvironment(_Converted):
     """Returns the first timestep of a new episode."""
     options = self._options and self._options(self._num_resets)
     self._num_resets += 1
-    returned = self._env.reset(seed=self._seed, options=options)
+    with self._guard():
+      returned = self._env.reset(seed=self._seed, options=options)
     remedy = 'return the observation and an empty dict'
     self._check('reset', returned, 'observation, info', remedy)
     observation, _ = returned
@@ -138,7 +140,8 @@ class GymnasiumEnvironment(_Converted):
         " 'rgb_array' for images; pass render_mode='rgb_array' to"
         ' gymnasium.make.'
       )
-    return self._env.render()
+    with self._guard():
+      return self._env.render()
 
   def close(self) -> None:
     """Closes the Gymnasium environment."""

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ftwax import extras, types
+from ftwax import extras, import_guard, types
 from ftwax.environments import functional, specified
 
 # Cells of grid worlds hold kinds, colors and states below this.
@@ -312,7 +312,8 @@ def _make_craftax(package: Any, name: str) -> Any:
 
 
 def _make_navix(package: Any, name: str) -> Any:
-  view = importlib.import_module('navix.observations').symbolic_first_person
+  with extras.required('navix'):
+    view = importlib.import_module('navix.observations').symbolic_first_person
   return package.make(name, observation_fn=view)
 
 
@@ -353,10 +354,18 @@ def make(name: str) -> functional.FunctionalEnvironment:
     ValueError: if it has no such environment.
   """
   library, _, own = name.partition(':')
-  module, names, build, convert = LIBRARIES[library]
+  module, _, _, convert = LIBRARIES[library]
   remedy = f'pip install {library}, with Python 3.11 or newer'
-  with extras.required(library, remedy=remedy):
-    package = importlib.import_module(module)
+  with import_guard.guarded():
+    with extras.required(library, remedy=remedy):
+      package = importlib.import_module(module)
+    made = _make(package, own, library)
+  return convert(*made) if isinstance(made, tuple) else convert(made)
+
+
+def _make(package: Any, own: str, library: str) -> Any:
+  """Makes an environment of a library, which may import more for it."""
+  _, names, build, _ = LIBRARIES[library]
   if names:
     known = operator.attrgetter(names)(package)
     known = sorted(known() if callable(known) else known)
@@ -365,9 +374,6 @@ def make(name: str) -> functional.FunctionalEnvironment:
         f'name ({own!r}) must be the name of an environment of {library};'
         f' choose from {known}.'
       )
-  made = (
-    getattr(package, build)(own)
-    if isinstance(build, str)
-    else build(package, own)
-  )
-  return convert(*made) if isinstance(made, tuple) else convert(made)
+  if isinstance(build, str):
+    return getattr(package, build)(own)
+  return build(package, own)

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from numpy import typing as npt
 
-from ftwax import trees, types
+from ftwax import import_guard, trees, types
 from ftwax.environments import games, gymnasium_spaces, padding
 
 # (environment, returns of players [P]) -> outcomes of teams
@@ -77,6 +77,7 @@ class PettingZooGame(games.SpecifiedGame):
     roles: Sequence[int] | None = None,
   ):
     self._env = env
+    self._guard = import_guard.around(env)
     self._agents = tuple(env.possible_agents)
     num_players = len(self._agents)
     teams = tuple(range(num_players) if teams is None else teams)
@@ -122,7 +123,8 @@ class PettingZooGame(games.SpecifiedGame):
 
   def reset(self) -> dm_env.TimeStep:
     """Starts a game."""
-    returned = self._env.reset(seed=self._seed)
+    with self._guard():
+      returned = self._env.reset(seed=self._seed)
     self._seed = None
     self._returns[:] = 0
     self._rows, self._back, self._last_seen = {}, {}, {}
@@ -170,7 +172,8 @@ class PettingZooGame(games.SpecifiedGame):
 
   def render(self) -> Any:
     """Returns an image of the present state, in `env.render_mode`."""
-    return self._env.render()
+    with self._guard():
+      return self._env.render()
 
   def close(self) -> None:
     """Closes the parallel environment."""

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from dm_env import specs
 
-from ftwax import extras, registry, types
+from ftwax import extras, import_guard, registry, types
 from ftwax.environments import functional, specified
 
 # Pixels of a square of a board in films, and colors by what is on it.
@@ -57,12 +57,13 @@ def make(name: str) -> functional.FunctionalGame:
   """
   with extras.required('pgx', 'envs'):
     pgx = importlib.import_module('pgx')
-  if name not in pgx.available_envs():
-    raise ValueError(
-      f'name ({name!r}) must be the name of a game of pgx; choose from'
-      f' {sorted(pgx.available_envs())}.'
-    )
-  return from_pgx(pgx.make(name))
+  with import_guard.guarded():  # A game may import more.
+    if name not in pgx.available_envs():
+      raise ValueError(
+        f'name ({name!r}) must be the name of a game of pgx; choose from'
+        f' {sorted(pgx.available_envs())}.'
+      )
+    return from_pgx(pgx.make(name))
 
 
 def from_pgx(environment: Any) -> functional.FunctionalGame:

@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 import ftwax
+from ftwax import import_guard
 from ftwax.agents import named
 from ftwax.cli import flags, launch
 from ftwax.environments import adapting, jax_adapters
@@ -48,6 +49,7 @@ def _find(source: str) -> adapting.Environment:
   module, colon, name = source.partition(':')
   if not colon or module in jax_adapters.LIBRARIES:
     return source
+  import_guard.release()
   # A package may also register its environments with Gymnasium.
   return getattr(importlib.import_module(module), name, name)
 

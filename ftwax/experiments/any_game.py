@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import ftwax
-from ftwax import extras, registry, types
+from ftwax import extras, import_guard, registry, types
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import (
@@ -136,11 +136,16 @@ def make_game(
     )
   if library != 'jaxmarl':
     return jax_adapters.make(f'{library}:{name}')
+  with import_guard.guarded():  # A game may import more.
+    return _make_jaxmarl(name, is_evaluation)
+
+
+def _make_jaxmarl(name: str, is_evaluation: bool) -> Any:
   with extras.required(
-    library,
-    remedy=f'pip install {library} (Python 3.11 or newer)',
+    'jaxmarl',
+    remedy='pip install jaxmarl (Python 3.11 or newer)',
   ):
-    package = importlib.import_module(library)
+    package = importlib.import_module('jaxmarl')
   if name == 'overcooked':
     return jaxmarl_adapter.from_jaxmarl(
       package.make(name), shaping=float(not is_evaluation), has_time_limit=True
@@ -171,9 +176,9 @@ def _make_mpe2(name: str, seed: int) -> Any:
       f'game (mpe2:{name}) must be one of {sorted(_TEAMS)}; choose one.'
     )
   with extras.required('mpe2', 'envs'):
-    module = importlib.import_module(f'mpe2.{name}_v3')
+    env = importlib.import_module(f'mpe2.{name}_v3').parallel_env()
   return pettingzoo_adapter.PettingZooGame(
-    module.parallel_env(),
+    env,
     _TEAMS[name],
     seed,
     outcome_fn=_has_touched if name == 'simple_tag' else None,

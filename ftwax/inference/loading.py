@@ -5,6 +5,7 @@ experiment or the environment. `export` and `LoadedAgent.save` write folders
 that can be shared; the library includes such populations (`TRAINED`).
 """
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ftwax import compilation, trees, types
+from ftwax import compilation, import_guard, trees, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.environments import game_vectors, games
 from ftwax.inference import loaded_agent, sharing
@@ -83,11 +84,12 @@ def load(
       rebuilt from them, or there is no such member.
   """
   directory = find(source)
-  origin = _find_origin(directory, experiment)
-  last = len(origin.members) - 1
-  if not 0 <= member <= last:
-    raise ValueError(f'member ({member}) must be from 0 to {last}; choose 0.')
-  (agent,) = _load(directory, origin, [member], greedy, step)
+  with _guarded(experiment):
+    origin = _find_origin(directory, experiment)
+    last = len(origin.members) - 1
+    if not 0 <= member <= last:
+      raise ValueError(f'member ({member}) must be from 0 to {last}; choose 0.')
+    (agent,) = _load(directory, origin, [member], greedy, step)
   return agent
 
 
@@ -100,8 +102,9 @@ def load_members(
 ) -> list[loaded_agent.LoadedAgent]:
   """Loads all agents of a population at once; see `load`."""
   directory = find(source)
-  origin = _find_origin(directory, experiment)
-  return _load(directory, origin, range(len(origin.members)), greedy, step)
+  with _guarded(experiment):
+    origin = _find_origin(directory, experiment)
+    return _load(directory, origin, range(len(origin.members)), greedy, step)
 
 
 def initial_variables(
@@ -118,8 +121,9 @@ def initial_variables(
     seed: seed of the variables.
     experiment: see `load`.
   """
-  origin = _find_origin(find(source), experiment)
-  return origin.draw(jax.random.PRNGKey(seed))
+  with _guarded(experiment):
+    origin = _find_origin(find(source), experiment)
+    return origin.draw(jax.random.PRNGKey(seed))
 
 
 def read_network(
@@ -127,7 +131,8 @@ def read_network(
   experiment: experiment_lib.ExperimentConfig | None = None,
 ) -> types.RecurrentNetwork:
   """Returns the agents' network, for outputs other than actions."""
-  return _find_origin(find(source), experiment).network
+  with _guarded(experiment):
+    return _find_origin(find(source), experiment).network
 
 
 def export(
@@ -155,11 +160,12 @@ def export(
       rebuilt from them.
   """
   source = find(source)
-  origin = _find_origin(source)
-  variables = _read_variables(source, origin)
-  sharing.write_folder(
-    source, pathlib.Path(directory), origin.members, variables, about
-  )
+  with import_guard.guarded():
+    origin = _find_origin(source)
+    variables = _read_variables(source, origin)
+    sharing.write_folder(
+      source, pathlib.Path(directory), origin.members, variables, about
+    )
 
 
 def find(source: str | os.PathLike[str]) -> pathlib.Path:
@@ -178,6 +184,15 @@ def find(source: str | os.PathLike[str]) -> pathlib.Path:
       f' {known}; run an experiment, which prints its directory at the end.'
     )
   return directory
+
+
+def _guarded(
+  experiment: experiment_lib.ExperimentConfig | None,
+) -> contextlib.AbstractContextManager[None]:
+  """Guards the imports of all that records alone describe."""
+  if experiment is None:
+    return import_guard.guarded()
+  return contextlib.nullcontext()  # It may import modules of the program.
 
 
 def _load(

@@ -9,7 +9,7 @@ from typing import Any
 import dm_env
 import jax
 
-from ftwax import compilation, types
+from ftwax import compilation, import_guard, types
 from ftwax.environments import (
   capture_the_flag,
   catch,
@@ -175,9 +175,10 @@ def _pettingzoo_game(name: str) -> Any:
   from ftwax.environments import pettingzoo_adapter
 
   try:
-    import pettingzoo
+    with import_guard.guarded():
+      import pettingzoo
 
-    env = pettingzoo.make('parallel', name, render_mode='rgb_array')
+      env = pettingzoo.make('parallel', name, render_mode='rgb_array')
   except Exception as error:  # Of PettingZoo or its imports.
     raise ValueError(
       f'game ({_PETTINGZOO}{name}) must be a parallel environment of PettingZoo'

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from ftwax import shapes, types
+from ftwax import import_guard, shapes, types
 from ftwax.losses import policy_loss, returns
 
 
@@ -69,7 +69,8 @@ def pseudo_rewards(
     ImportError: if rlax cannot be imported any more, on Python 3.10.
   """
   try:
-    import rlax  # Slow.
+    with import_guard.guarded():
+      import rlax  # Slow.
   except ImportError as error:  # Too late, on Python 3.10.
     raise ImportError(
       f'rlax must be imported before TensorFlow and Reverb ({error}); put'

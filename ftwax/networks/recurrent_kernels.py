@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import scans, types
+from ftwax import import_guard, scans, types
 
 _Arrays = tuple[types.Array, ...]
 
@@ -212,8 +212,9 @@ def _run(step: Any, w_h: types.Array, inputs: Any, outputs: Any) -> Any:
     outputs: what has the shapes of the results, of which the last carry is one.
   """
   # They take as long to import as JAX.
-  import jax.experimental.pallas as pl
-  from jax.experimental.pallas import triton
+  with import_guard.guarded():
+    import jax.experimental.pallas as pl
+    from jax.experimental.pallas import triton
 
   size, num_gates, _ = w_h.shape
   num_steps, num_rows = inputs[0].shape[:2]

@@ -128,7 +128,7 @@ def encode_metadata(metadata: Mapping[str, Any]) -> str:
     raise ValueError(
       f'metadata must be plain JSON, but: {error}; convert arrays to lists.'
     ) from error
-  copy = json.loads(text)
+  copy = files.parse_text(text)
   # Compared by their text, too, since NaN differs from itself.
   if copy != metadata and (repr(copy) != repr(metadata)):
     raise ValueError(
@@ -295,7 +295,7 @@ def _read_manifest(
   if _read_file(directory, DIGEST_FILE) != _digest_line(text):
     raise DamagedError(f'{MANIFEST_FILE} and {DIGEST_FILE} do not agree')
   try:
-    manifest = json.loads(text)
+    manifest = files.parse_text(text)
   except (ValueError, RecursionError) as error:
     raise DamagedError(f'{MANIFEST_FILE} is not JSON ({error})') from error
   layout = manifest.get('format') if isinstance(manifest, dict) else None
@@ -305,7 +305,7 @@ def _read_manifest(
     raise CheckpointError(f'checkpoint {directory} {layout_message(layout)}')
   try:
     ((name, expected),) = {**manifest['files']}.items()
-    metadata = {**json.loads(manifest['metadata'])}
+    metadata = {**files.parse_text(manifest['metadata'])}
   except (KeyError, TypeError, ValueError, RecursionError) as error:
     raise DamagedError(
       f'{MANIFEST_FILE} is not what ftwax writes ({error!r})'
@@ -363,7 +363,7 @@ def _read_header(stream: IO[bytes]) -> tuple[dict[str, Leaf], int, int]:
   size = int.from_bytes(stream.read(8), 'little')
   if size > files.MAX_BYTES:
     raise ValueError(f'its header has {size} bytes')
-  plain = {**json.loads(stream.read(size))}
+  plain = {**files.parse_text(stream.read(size))}
   plain.pop('__metadata__', None)
   leaves, end = {}, 0
   for name in sorted(plain, key=lambda name: list(plain[name]['data_offsets'])):

@@ -8,7 +8,6 @@ warning. `ftwax.records.array_files` describes the files of a checkpoint.
 
 import concurrent.futures
 import dataclasses
-import json
 import operator
 import os
 import pathlib
@@ -283,7 +282,7 @@ def newest_metadata(directory: pathlib.Path) -> dict[str, Any]:
   try:
     *_, (_, _, path) = _saved(directory)
     manifest = files.read_object(path / array_files.MANIFEST_FILE)
-    metadata = json.loads(manifest['metadata'])
+    metadata = files.parse_text(manifest['metadata'])
   except (ValueError, KeyError, TypeError):
     return {}
   return metadata if isinstance(metadata, dict) else {}

@@ -164,7 +164,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
   with files.reading(path, 'the configuration of a run as JSON'):
     text = files.read(path, 'strict')
-    return files.to_object(json.loads(text, object_pairs_hook=unique))
+    return files.to_object(files.parse_text(text, object_pairs_hook=unique))
 
 
 def read_toml(path: str) -> dict[str, Any]:

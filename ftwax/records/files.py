@@ -22,6 +22,11 @@ _Read = TypeVar('_Read')
 MAX_BYTES = 2**26
 _MAX_LOG_BYTES = 2**30
 
+# Most memory that what is read from JSON takes, roughly: a small text may
+# become large objects.
+MAX_MEMORY = 2**28
+_BYTES_OF_A_VALUE = 64
+
 # The folders in the directory of a run. It may be reached by a link itself.
 _FOLDER = re.compile(
   r'best|checkpoints|games|logs|output|videos|\d{10,}(-\d+)?'
@@ -177,7 +182,28 @@ def parse_json(
     ValueError: if there is no such file or it is damaged.
   """
   with reading(path, content):
-    return parse(json.loads(read(path)))
+    return parse(parse_text(read(path)))
+
+
+def parse_text(text: str | bytes, **options: Any) -> Any:
+  """Returns what JSON describes; see `json.loads` for the options.
+
+  Raises:
+    ValueError: if it is no JSON, or would take too much memory.
+  """
+  memory = memory_of(text)
+  if memory > MAX_MEMORY:
+    raise ValueError(
+      f'its values would take some {memory:,} bytes, more than {MAX_MEMORY:,}'
+    )
+  return json.loads(text, **options)
+
+
+def memory_of(text: str | bytes) -> int:
+  """Estimates the bytes of memory that the values of a JSON text take."""
+  marks = (b',', b'[', b'{') if isinstance(text, bytes) else (',', '[', '{')
+  num_values = sum(text.count(mark) for mark in marks)  # type: ignore[arg-type]
+  return len(text) + _BYTES_OF_A_VALUE * num_values
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:
@@ -244,7 +270,7 @@ def cut_rows(
   """Cuts a JSONL file off before its first late row, if there is one."""
   size = 0
   for line in read_lines(path):
-    if is_late(to_object(json.loads(line))):
+    if is_late(to_object(parse_text(line))):
       with opened(path, 'ab') as file:
         file.truncate(size)
       return

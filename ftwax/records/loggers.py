@@ -35,6 +35,10 @@ _LAST = ('actor_steps', 'episodes', 'learner_steps', 'seconds', 'actor')
 _NUM_EPISODES = 'num_episodes'
 
 
+# Rows of a log beyond which some are left out.
+_MAX_ROWS = 100_000
+
+
 class Logger(Protocol):
   """Writes values to a file, a terminal, a server or another logger."""
 
@@ -90,6 +94,10 @@ class JSONLLogger:
 def read_jsonl(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
   """Reads the rows of a `JSONLLogger`, which may still be writing.
 
+  A log with more than 100,000 rows, or with rows that take hundreds of
+  megabytes, is thinned: every second row is left out, or three of four, and so
+  on. The last row is always there.
+
   Args:
     path: path of the file.
 
@@ -101,17 +109,37 @@ def read_jsonl(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
       object.
   """
   with files.reading(path, 'rows of a log'):
-    lines = list(files.read_lines(pathlib.Path(path)))
+    lines = _thin(files.read_lines(pathlib.Path(path)))
   rows = []
-  for number, line in enumerate(lines, start=1):
+  for number, line in lines:
     try:
-      rows.append(files.to_object(json.loads(line)))
+      rows.append(files.to_object(files.parse_text(line)))
     except (ValueError, RecursionError) as error:
       raise ValueError(
         f'line {number} of {path} ({line[:40]!r}) must be a JSON object:'
         f' {error}; remove the line.'
       ) from error
   return rows
+
+
+def _thin(lines: Iterable[str]) -> list[tuple[int, str]]:
+  """Returns lines and their numbers, from 1; leaves out some of too many."""
+  kept: list[tuple[int, str]] = []
+  stride, memory, last = 1, 0, None
+  for number, line in enumerate(lines, start=1):
+    last = number, line
+    if (number - 1) % stride:
+      continue
+    kept.append(last)
+    memory += files.memory_of(line)
+    while len(kept) > _MAX_ROWS or (
+      memory > files.MAX_MEMORY and len(kept) > 1
+    ):
+      stride, kept = 2 * stride, kept[::2]
+      memory = sum(files.memory_of(line) for _, line in kept)
+  if last is not None and kept[-1] is not last:
+    kept.append(last)
+  return kept
 
 
 def drop_replaced(

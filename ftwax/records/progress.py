@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ftwax import import_guard
 from ftwax.records import log_values
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ class Progress:
       return _Lines(stream, self._label, steps, self._min_seconds, self._clock)
     console = self._console
     if console is None:
-      import rich.console  # Slow, and not needed by plain lines.
+      with import_guard.guarded():
+        import rich.console  # Slow, and not needed by plain lines.
 
       # Without a file, Rich looks up standard output at each write, which
       # respects redirections.
@@ -201,7 +203,8 @@ class _Bar:
   def __init__(
     self, console: 'rich.console.Console', label: str, steps: tuple[int, int]
   ):
-    from rich import progress
+    with import_guard.guarded():
+      from rich import progress
 
     def column(text: str) -> progress.TextColumn:
       return progress.TextColumn(text, markup=False)
@@ -248,7 +251,8 @@ class _Bar:
 
 
 def _make_speed_column() -> 'rich.progress.ProgressColumn':
-  from rich import progress, text
+  with import_guard.guarded():
+    from rich import progress, text
 
   class SpeedColumn(progress.ProgressColumn):
     """Shows the steps per second over the last half minute."""

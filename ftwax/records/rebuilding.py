@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ftwax import hyperparameters, registry, suggestions, version
+from ftwax.environments import functional
 from ftwax.records import config_files, migrations, run_directory
 
 
@@ -145,11 +146,7 @@ def _rebuild_mapping(
   if part is None:
     return _to_dict(plain, choices, key, current)
   is_record = registry.is_record_class(part)
-  if not (
-    _admits(part, choices)
-    if is_record
-    else any(_takes(choice, part) for choice in choices)
-  ):
+  if not _fits(part, choices):
     raise ValueError(
       f'{key} ({name}) must be {_readable(*choices)}; give one of that type.'
     )
@@ -312,20 +309,6 @@ def _choices(kind: Any) -> tuple[Any, ...]:
   return (kind,)
 
 
-def _admits(record_type: type, choices: Sequence[Any]) -> bool:
-  """Returns whether an object of a class is one of the annotated types."""
-  for choice in choices:
-    kind = typing.get_origin(choice) or choice
-    if kind is Any or isinstance(kind, typing.TypeVar):
-      return True
-    is_protocol = getattr(kind, '_is_protocol', False)
-    if is_protocol:  # Of functions, or it cannot be checked.
-      kind = collections.abc.Callable if _admits_code(kind) else object
-    if isinstance(kind, type) and issubclass(record_type, kind):
-      return True
-  return False
-
-
 def _admits_code(kind: Any) -> bool:
   origin = typing.get_origin(kind) or kind
   return (
@@ -335,24 +318,76 @@ def _admits_code(kind: Any) -> bool:
   )
 
 
+def _fits(part: Any, choices: Sequence[Any]) -> bool:
+  """Returns whether a record may give a part for a field."""
+  if functional.FunctionalGame in choices and not (
+    registry.makes_environments(part) or _is_own(part)
+  ):
+    return False  # Fields for environments take any code otherwise.
+  return any(_takes(choice, part) for choice in choices)
+
+
+def _is_own(part: Any) -> bool:
+  """Returns whether a part is that of a program, which vouches for it."""
+  return not part.__module__.startswith('ftwax.')
+
+
 def _takes(kind: Any, part: Any) -> bool:
-  """Returns whether a type is that of code, which makes what a part makes."""
-  if not _admits_code(kind) or not part.__module__.startswith('ftwax.'):
-    return _admits_code(kind)
-  wanted: Any = (*typing.get_args(kind), Any)[1:2] or (Any,)
-  if getattr(kind, '_is_protocol', False):
-    wanted = (typing.get_type_hints(kind.__call__).get('return', Any),)
-  (wanted,) = wanted
-  made = part
-  if not isinstance(part, type):
-    made = typing.get_type_hints(part).get('return', Any)
-  if Any in (wanted, made) or wanted == made:
+  """Returns whether a record may give a part where a type is annotated."""
+  origin = typing.get_origin(kind) or kind
+  if kind is Any or isinstance(kind, typing.TypeVar):
     return True
+  is_record = registry.is_record_class(part)
+  if _admits_code(kind):
+    # Of a record its instance is called, of others they are themselves.
+    make = vars(part).get('__call__') if is_record else part
+    return make is not None and _makes(part, make, kind)
+  if getattr(kind, '_is_protocol', False):
+    return is_record and _has_all(part, kind)
+  return is_record and isinstance(origin, type) and issubclass(part, origin)
+
+
+def _makes(part: Any, make: Any, kind: Any) -> bool:
+  """Returns whether `make`, of a part, makes what a type of code makes."""
+  wanted: Any = (*typing.get_args(kind), Any)[-2:-1] or (Any,)
+  if getattr(kind, '_is_protocol', False):
+    wanted = (_returned(kind.__call__),)
+  (wanted,) = wanted
+  made = make if isinstance(make, type) else _returned(make)
+  if made is Any:
+    return wanted is Any or _is_own(part)
+  if wanted in (Any, made):
+    return True
+  if _admits_code(wanted):
+    call = getattr(made, '__call__', None)  # noqa: B004 Of its instances.
+    return (
+      isinstance(made, type) and call is not None and _makes(part, call, wanted)
+    )
   if getattr(wanted, '_is_protocol', False):
-    names = [name for name in vars(wanted) if not name.startswith('_')]
-    return all(hasattr(made, name) for name in names)
+    return _has_all(made, wanted)
   origin = typing.get_origin(wanted) or wanted
-  return isinstance(made, type) and issubclass(made, origin)
+  return (
+    isinstance(made, type)
+    and isinstance(origin, type)
+    and issubclass(made, origin)
+  )
+
+
+def _returned(function: Any) -> Any:
+  """Returns the annotation of what a function returns; Any without one."""
+  try:
+    return typing.get_type_hints(function).get('return', Any)
+  except NameError:  # A name imported under TYPE_CHECKING.
+    return function.__annotations__.get('return', Any)
+
+
+def _has_all(part: Any, protocol: Any) -> bool:
+  """Returns whether a class has the attributes of a protocol."""
+  names = [name for name in vars(protocol) if not name.startswith('_')]
+  known = getattr(part, '__dataclass_fields__', ())
+  return bool(names) and all(
+    name in known or hasattr(part, name) for name in names
+  )
 
 
 def _is_record(value: Any) -> bool:

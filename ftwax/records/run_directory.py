@@ -29,7 +29,7 @@ from typing import Any
 
 from absl import logging
 
-from ftwax import version
+from ftwax import import_guard, version
 from ftwax.records import array_files, config_files, files
 
 CONFIG_FILE = 'config.json'
@@ -270,7 +270,8 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
   Raises:
     RunDirectoryError: if another process holds the lock.
   """
-  import fcntl  # Only on Unix.
+  with import_guard.guarded():
+    import fcntl  # Only on Unix.
 
   with contextlib.ExitStack() as stack:
     with _reported(path):
@@ -428,7 +429,7 @@ def _command_line() -> str:
 
 def _read_json(typed: str, name: str) -> Any:
   try:
-    return json.loads(files.read(pathlib.Path(typed) / name))
+    return files.parse_text(files.read(pathlib.Path(typed) / name))
   except (OSError, ValueError, RecursionError) as error:
     raise RunDirectoryError(
       f'run directory ({typed}) must hold a readable {name}, but: {error};'

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from ftwax import import_guard
 from ftwax.records import log_values
 
 
@@ -38,8 +39,9 @@ class TensorBoardLogger:
     hidden = {'torch'} - modules.keys()
     modules.update(dict.fromkeys(hidden))
     try:
-      from tensorboardX import event_file_writer
-      from tensorboardX.proto import event_pb2, summary_pb2
+      with import_guard.guarded():
+        from tensorboardX import event_file_writer
+        from tensorboardX.proto import event_pb2, summary_pb2
     finally:
       for name in hidden:
         del modules[name]
@@ -80,7 +82,8 @@ class TensorBoardLogger:
   def _contents(self, key: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
     """Returns the tags of a value and the fields of each tag's summary."""
     if log_values.is_image(value):
-      from PIL import Image  # Slow to import, and seldom needed.
+      with import_guard.guarded():
+        from PIL import Image  # Slow to import, and seldom needed.
 
       height, width, _ = value.shape
       png = io.BytesIO()

@@ -8,6 +8,7 @@ import datetime
 import json
 import pathlib
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -72,13 +73,23 @@ class SavedGames:
     return files.parse_json(path, _checked, 'a saved game')
 
   def readable(self) -> list[tuple[str, dict[str, Any]]]:
-    """Returns all games with their names, the latest first.
+    """Returns games with their names, the latest first, within a limit.
 
-    Those that are damaged are left out, with a warning.
+    Those that are damaged are left out, with a warning, and so are the oldest
+    beyond `files.MAX_BYTES` of all together.
     """
     names = [path.stem for path in self._directory.glob('*.json')]
-    found = []
+    found, size = [], 0
     for name in sorted(filter(_ID.fullmatch, names), key=_order, reverse=True):
+      size += (self._directory / f'{name}.json').lstat().st_size
+      if size > files.MAX_BYTES:
+        warnings.warn(
+          f'Left out: {name} and older games, since those of {self._directory}'
+          f' have more than {files.MAX_BYTES} bytes; delete some.',
+          files.DamagedRecordWarning,
+          stacklevel=2,
+        )
+        break
       game = files.read_or_warn(self.read, name)
       if game is not None:
         found.append((name, game))

@@ -7,14 +7,13 @@ run.
 
 import atexit
 import contextlib
-import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
 import threading
 
-from ftwax import extras
+from ftwax import extras, import_guard
 
 # Packages of the extra `web`.
 _PACKAGES = ('anyio', 'starlette', 'uvicorn', 'websockets')
@@ -38,7 +37,7 @@ def check() -> None:
   Raises:
     ImportError: if a required package is not installed.
   """
-  missing = [name for name in _PACKAGES if not importlib.util.find_spec(name)]
+  missing = [name for name in _PACKAGES if not import_guard.is_installed(name)]
   if missing:
     raise ImportError(
       f'watch (True) needs packages that are not installed ({missing}); run'

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 
 from ftwax import compilation, types
+from ftwax.agents.actor_critic import faults
 from ftwax.records import checkpoints, game_files, run_directory, trackers
 from ftwax.runtime import devices as devices_lib
 from ftwax.runtime import (
@@ -327,6 +329,9 @@ def execute(
       print(what, run_records.describe_saved(directory), flush=True)
       raise
   generations.write_report(directory)
+  skipped = int(np.max(run.training_state.skipped))
+  if told := faults.describe_skipped(skipped, records.counts.learner_steps):
+    print(told, flush=True)
   return RunResult(
     directory,
     records.counts,

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from ftwax import extras
+
 # Pages have a few connections each.
 MAX_CONNECTIONS = 200
 
@@ -16,7 +18,8 @@ def make_protocol() -> Any:
   or else the new one, and those that have not sent the headers of a request
   within `HEADER_TIMEOUT_S`.
   """
-  from uvicorn.protocols.http import h11_impl
+  with extras.required('uvicorn', 'web'):
+    from uvicorn.protocols.http import h11_impl
 
   silent: dict[Any, None] = {}  # The oldest first.
 

@@ -1,6 +1,5 @@
 """Reads new data of a run as it is written; never writes."""
 
-import json
 import os
 import pathlib
 import time
@@ -167,7 +166,7 @@ def _read_tail(path: pathlib.Path, offset: int) -> dict[str, Any]:
   rows, num_damaged = [], 0
   for line in data[:end].splitlines():
     try:
-      row = json.loads(line)
+      row = files.parse_text(line)
       if not isinstance(row, dict):
         raise ValueError
       rows.append(row)

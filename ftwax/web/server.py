@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ftwax import extras
 from ftwax.inference import playable as playable_lib
 from ftwax.reporting import saved_games
 from ftwax.web import connections, pages, play_room, run_tail
@@ -92,7 +93,8 @@ def serve(
   Raises:
     ValueError: if the address cannot be used.
   """
-  import uvicorn
+  with extras.required('uvicorn', 'web'):
+    import uvicorn
 
   token = secrets.token_urlsafe(16)
   sock = _listen(host, port)

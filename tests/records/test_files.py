@@ -43,6 +43,7 @@ _ELSEWHERE = {
   'cli/commands.py',
   'cli/health_checks.py',
   'cli/list_command.py',
+  'import_guard.py',  # Of installed packages.
   'reporting/page.py',
   # Scripts that draw games, of whoever made the game.
   'inference/live_game.py',

@@ -22,7 +22,7 @@ from ftwax.agents.actor_critic import faults, optimization
 from ftwax.environments import validation
 from ftwax.networks import cores, torsos
 from ftwax.records import checkpoints, loggers, run_directory
-from ftwax.runtime import experiment, runs
+from ftwax.runtime import experiment, run_records, runs
 from ftwax.runtime.device import sizes
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
@@ -268,6 +268,61 @@ def test_bad_gradients_are_skipped_counted_and_end_the_run(
   saved.close()
   learner = loggers.read_jsonl(loggers.log_path(tmp_path / 'run', 'learner'))
   assert learner[-1]['skipped_updates'] == 3
+
+
+@pytest.mark.parametrize('field', ['observation', 'reward'])
+def test_what_is_saved_at_a_fault_is_from_before_it(
+  run, make_experiment, short_calls, tmp_path, monkeypatch, capsys, field
+):
+  is_sound = []
+
+  def make_rarely_off(seed):
+    made = _make_matching(seed)
+
+    def step(state, action):
+      state, timestep = made.step(state, action)
+      odds = jnp.where(len(is_sound), 0.0, 0.002)
+      is_off = jax.random.bernoulli(state.key, odds)
+      value = getattr(timestep, field)
+      off = timestep._replace(**{field: jnp.where(is_off, jnp.nan, value)})
+      return state, off
+
+    return made._replace(step=step)
+
+  # A copy after each call, of which the last before the fault is saved.
+  monkeypatch.setattr(run_records, '_COPY_PERIOD_S', 0.0)
+  monkeypatch.setattr(run_records, '_COPY_SHARE', 1e9)
+  config = make_experiment(make_rarely_off, max_num_actor_steps=2000)
+  with pytest.raises(validation.InvalidTimestepError, match=field):
+    run(config)
+  told = capsys.readouterr().out
+  saved = checkpoints.Checkpointer(tmp_path / 'run' / 'checkpoints')
+  (step,) = saved.steps()
+  saved.close()
+  assert f'Saved at {step} steps' in told
+  is_sound.append(True)
+  result = run(config, resume=True)
+  assert result.counts.actor_steps >= 2000 > step > 0
+
+
+def test_skipped_updates_are_told_at_the_end(run, make_experiment, capsys):
+  def make_huge(seed):
+    def enlarge(timestep):
+      return timestep._replace(reward=timestep.reward * 1e30)
+
+    return functional_fakes.map_timesteps(_make_matching(seed), enlarge)
+
+  config = CONFIG.replace(
+    optimizer=optimization.Adam(max_skipped_updates=10**6)
+  )
+  result = run(make_experiment(make_huge, config=config))
+  (skipped,) = result.state.skipped
+  assert skipped > 0
+  assert re.search(
+    rf'{skipped} of {result.counts.learner_steps} updates were skipped.*'
+    'lower the learning rate',
+    capsys.readouterr().out,
+  )
 
 
 def test_events_are_weighed_by_internal_rewards(run, make_experiment):

@@ -115,7 +115,7 @@ class ActorCriticConfig(parts.Part):
   entropy_cost: Scalar = 0.01
 
   # Network.
-  core: str | parts.Part | cores.MakeCore = 'lstm'
+  core: str | cores.MakeCore = 'lstm'
   torso: str | torsos.Torso | Callable[[], entry_torsos.Torso] = torsos.Torso()  # noqa: RUF009
   heads: heads_lib.Heads = heads_lib.Heads()  # noqa: RUF009
   skip_connection: bool = True

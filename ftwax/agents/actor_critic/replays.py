@@ -2,11 +2,10 @@
 
 import dataclasses
 import functools
-import importlib.util
 
 import jax
 
-from ftwax import types
+from ftwax import import_guard, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.replay import (
@@ -79,10 +78,9 @@ def choose(replay: str | None) -> str:
     ImportError: if Reverb is requested but not installed.
   """
   chosen = replay or replay_options.FUNCTIONAL
-  spec = importlib.util.find_spec('reverb')
-  # A folder named `reverb` on the path is a namespace package without origin.
-  has_reverb = spec is not None and spec.origin is not None
-  if chosen == replay_options.REVERB and not has_reverb:
+  if chosen == replay_options.REVERB and not import_guard.is_installed(
+    'reverb'
+  ):
     raise ImportError(
       "replay ('reverb') needs dm-reverb, which is not installed and needs"
       " Python 3.10; use that version, or choose replay='functional'."

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import flatten_util
 
-from ftwax import scans, types
+from ftwax import import_guard, scans, types
 from ftwax.networks.dnc import addressing, interfaces, memory_state
 
 # Within a kernel, what has an axis for heads is a list of a head each.
@@ -116,8 +116,9 @@ def _call(
 ) -> list[types.Array]:
   """Runs a kernel with a program for each row; returns [B, size] each."""
   # Imported where they are needed: others may have a JAX without Triton.
-  from jax.experimental import pallas
-  from jax.experimental.pallas import triton
+  with import_guard.guarded():
+    from jax.experimental import pallas
+    from jax.experimental.pallas import triton
 
   def block(size: int) -> Any:
     return pallas.BlockSpec((None, size), lambda row: (row, 0))

@@ -148,6 +148,7 @@ class _Run:
       population = self._evolution.begin(state.population)
       state = self._start_games(state._replace(population=population))
     self._state: loop.LoopState = state
+    self._is_faulty = False
     self._num_iterations = int(self._state.totals.num_iterations)
     self._learner_logger = records.open_logger(
       'learner', 'learner_steps', rarely=True
@@ -159,7 +160,15 @@ class _Run:
     return self._state.training
 
   def snapshot(self) -> loop.LoopState:
-    """Returns the complete mutable state."""
+    """Returns the complete mutable state.
+
+    Raises:
+      RuntimeError: after a fault, which is in that state.
+    """
+    if self._is_faulty:
+      raise RuntimeError(
+        'it is that after the fault, which it would repeat; older ones are kept'
+      )
     return self._state
 
   def train(self) -> Iterator[loop.Report]:
@@ -264,6 +273,8 @@ class _Run:
 
   def _record(self, report: loop.Report) -> None:
     """Counts and logs one call; checks rewards and gradients."""
+    # What a fault leaves in games would fail again after a resumption.
+    self._is_faulty = True
     records = self._records
     num_members = self._experiment.population.num_members
     skipped = report.skipped_in_a_row  # [K, U, N]
@@ -272,6 +283,7 @@ class _Run:
       report.episodes, records.counts.learner_steps + num_updates
     )
     self._check_timesteps(report.episodes)
+    self._is_faulty = False
     metrics = {
       name: np.mean(leaf, axis=(0, 1)) for name, leaf in report.metrics.items()
     }

@@ -1,0 +1,135 @@
+"""What a small archive becomes: no record takes more memory than a limit."""
+
+import ast
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ftwax.inference import loading
+from ftwax.records import files, loggers
+from ftwax.reporting import saved_games
+
+_PACKAGE = pathlib.Path(files.__file__).parents[1]
+
+# Lists in a list: 3 bytes for 64 in memory.
+_NESTED = '{"players": [' + '[],' * 10_000_000 + '[]]}'
+
+_REPORT = """
+import resource, sys
+from ftwax.cli import commands
+status = commands.main(['report', sys.argv[1]])
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(status, used.ru_maxrss / 1000, used.ru_utime + used.ru_stime)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+  """A foreign folder that looks like a run."""
+  shutil.copytree(loading.TRAINED / 'capture_the_flag', tmp_path / 'run')
+  (tmp_path / 'run' / 'logs').mkdir()
+  return tmp_path / 'run'
+
+
+def _report(run):
+  done = subprocess.run(
+    [sys.executable, '-c', _REPORT, str(run)],
+    capture_output=True,
+    text=True,
+    timeout=300,
+  )
+  assert not done.returncode, done.stderr[-2000:]
+  _, megabytes, seconds = map(float, done.stdout.split()[-3:])
+  return megabytes, seconds
+
+
+def _write_log(run, label, rows):
+  loggers.log_path(run, label).write_text(rows, 'utf-8')
+
+
+def test_records_take_neither_memory_nor_time(run):
+  # Compressed, each is some kilobytes.
+  row = {'actor_steps': 0, 'episode_return': 1.0, 'num_episodes': 1}
+  _write_log(run, 'train', f'{json.dumps(row)}\n' * 1_000_000)
+  _write_log(run, 'evaluation', '{}\n' * 5_000_000)
+  row = '{"generation": 1, "games": 1, "member": 0, "parent": 0}\n'
+  (run / 'lineage.jsonl').write_text(row * 1_000_000)
+  (run / 'tournament.json').write_text(_NESTED)
+  (run / 'about.json').write_text(_NESTED)
+  (run / 'games').mkdir()
+  for index in range(3):
+    (run / f'games/20260101-00000{index}-catch.json').write_text(_NESTED)
+  megabytes, seconds = _report(run)
+  assert megabytes < 700 and seconds < 40  # 260 and 5 without records.
+
+
+@pytest.mark.parametrize('num_rows', [99_999, 100_000, 100_001, 350_000])
+def test_long_logs_are_thinned_evenly(tmp_path, num_rows):
+  path = tmp_path / 'log.jsonl'
+  path.write_text(''.join(f'{{"x": {i}}}\n' for i in range(num_rows)))
+  found = [row['x'] for row in loggers.read_jsonl(path)]
+  assert found[0] == 0 and found[-1] == num_rows - 1
+  stride = found[1]
+  assert found[:-1] == list(range(0, found[-2] + 1, stride))
+  assert found[-1] - found[-2] <= stride
+  assert (stride == 1) == (num_rows <= 100_000)
+  assert 50_000 <= len(found) <= 100_001
+
+
+def test_rows_that_are_large_in_memory_are_thinned(tmp_path):
+  path = tmp_path / 'log.jsonl'
+  row = json.dumps({'x': [[]] * 100_000})
+  path.write_text(f'{row}\n' * 100)
+  found = loggers.read_jsonl(path)
+  assert 10 < len(found) <= files.MAX_MEMORY / files.memory_of(row) + 1
+
+
+def test_a_row_or_record_that_is_too_large_in_memory_is_refused(tmp_path):
+  path = tmp_path / 'log.jsonl'
+  path.write_text(_NESTED + '\n')
+  message = r'values would take some [\d,]+ bytes, more than'
+  with pytest.raises(ValueError, match=rf'line 1 of .*{message}'):
+    loggers.read_jsonl(path)
+  with pytest.raises(ValueError, match=rf'log.jsonl must hold.*{message}'):
+    files.read_object(path)
+
+
+def test_the_estimate_of_memory_is_near():
+  for value in ([[]] * 10**5, [{}] * 10**5, [0.5] * 10**5, ['ab'] * 10**5):
+    text = json.dumps(value)
+    own = json.loads(text)
+    taken = sys.getsizeof(own) + sum(map(sys.getsizeof, own))
+    assert taken / 1.5 < files.memory_of(text) < 4 * taken
+
+
+def test_older_games_beyond_a_limit_are_left_out(tmp_path, monkeypatch):
+  game = {
+    'game': 'x', 'script': 'x', 'code': '', 'facts': {}, 'seats': [],
+    'states': [], 'outcome': [],
+  }  # fmt: skip
+  saved = saved_games.SavedGames(tmp_path)
+  names = [saved.save(game) for _ in range(5)]
+  size = (tmp_path / f'{names[0]}.json').stat().st_size
+  monkeypatch.setattr(files, 'MAX_BYTES', 3 * size + size // 2)
+  with pytest.warns(files.DamagedRecordWarning, match='delete some'):
+    found = saved.readable()
+  assert [name for name, _ in found] == names[:1:-1]
+
+
+def test_all_json_of_files_is_read_within_the_limit():
+  # Those of a page's messages and of the library's own text are short.
+  others = {
+    'environments/gymnasium_spaces.py', 'records/files.py',
+    'records/run_directory.py', 'web/pages.py',
+  }  # fmt: skip
+  found = set()
+  for path in _PACKAGE.rglob('*.py'):
+    for node in ast.walk(ast.parse(path.read_text('utf-8'))):
+      if isinstance(node, ast.Call):
+        if ast.unparse(node.func) in ('json.load', 'json.loads'):
+          found.add(path.relative_to(_PACKAGE).as_posix())
+  assert found == others
