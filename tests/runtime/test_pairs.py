@@ -187,7 +187,8 @@ def _check(case, directory):
   assert any(jax.tree.leaves(moved))
 
 
-# A case of each agent, in which all tasks and runtimes occur.
+# A case of each agent, in which all tasks and runtimes occur; new tasks have
+# cases of their own.
 FIRST = [
   ('a2c', 'lstm', 'none', 'device'),
   ('a3c', 'gru', 'pixel_control', 'local'),
@@ -196,6 +197,11 @@ FIRST = [
   ('ppo', 'rpth', 'latent_kl', 'local'),
   ('rl2', 'feed_forward', 'none', 'local'),
   ('unreal', 'stacked_lstm', 'off_policy', 'distributed'),
+]
+FIRST += [
+  ('ppo', 'lstm', task, 'device')
+  for task in TASKS
+  if task not in {task for _, _, task, _ in FIRST}
 ]
 
 
