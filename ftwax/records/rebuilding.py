@@ -290,7 +290,9 @@ def _change_named(
 
 
 def _find(name: Any, key: str) -> Any:
-  kind = key.rpartition('.')[2]
+  above, _, kind = key.rpartition('.')
+  if kind.isdecimal():  # Among others, such as the tasks of an agent.
+    kind = above.rpartition('.')[2].removesuffix('s')
   part = registry.find(name) or registry.find(f'{kind}.{name}')
   if part is None:
     raise ValueError(
