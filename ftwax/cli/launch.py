@@ -383,10 +383,10 @@ def _paths_by_last_name(config: Any, path: str = '') -> dict[str, list[str]]:
     paths.setdefault(field.name, []).append(f'{path}{field.name}')
     for part in value if isinstance(value, tuple) else (value,):
       if dataclasses.is_dataclass(part) and field.name not in _OTHERS:
-        name = (
-          f'.{getattr(part, "name", "")}' if isinstance(value, tuple) else ''
-        )
-        below = _paths_by_last_name(part, f'{path}{field.name}{name}.')
+        within = f'{path}{field.name}.'
+        if isinstance(value, tuple):
+          within += f'{getattr(part, "name", "")}.'
+        below = _paths_by_last_name(part, within)
         for last, found in below.items():
           paths.setdefault(last, []).extend(found)
   return paths

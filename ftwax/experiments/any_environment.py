@@ -120,24 +120,30 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   )
   experiment = launch.change(experiment, changes)
   agent = experiment.agent
-  spec = None
-  if settings.fields or options.num_members > 1:
-    spec = _read_spec(source)
-  if spec is not None and options.agent == _PPO:
-    seats = options.num_environments * spec.num_players // options.num_members
+  teams = _find_teams(source)
+  if settings.fields and options.agent == _PPO:
+    seats = options.num_environments * len(teams) // options.num_members
     agent = agent.replace(batch_size=max(agent.batch_size, seats))
   agent = options.configure(agent)
   if settings.decays:
     agent = agent.decayed_over(options.max_num_actor_steps, options.num_members)
   experiment = experiment.replace(agent=agent)
-  return experiment if spec is None else _seat(experiment, options, spec)
+  if len(teams) == options.num_members == 1:
+    return experiment
+  return _seat(experiment, options, is_rated=max(teams) > 0)
+
+
+def _find_teams(source: str) -> tuple[int, ...]:
+  """Returns the team of each player."""
+  if source.partition(':')[0] in jax_adapters.LIBRARIES:
+    return (0,)  # Known without the library.
+  return tuple(_read_spec(source).teams)
 
 
 def _seat(
-  experiment: ftwax.ExperimentConfig, options: Options, spec: games.GameSpec
+  experiment: ftwax.ExperimentConfig, options: Options, is_rated: bool
 ) -> ftwax.ExperimentConfig:
   """Returns an experiment with a population, and whom evaluations meet."""
-  is_rated = max(spec.teams) > 0
   library, _, name = options.environment.partition(':')
   environment = experiment.evaluation.environment
   if library in _GAMES:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jupytext
 import pytest
 
+from ftwax.cli import launch, tasks
 from ftwax.population import evolution, population_config
 from ftwax.population import state as state_lib
 
@@ -119,11 +120,11 @@ def test_settings_are_those_of_recorded_runs():
   docs = ROOT / 'docs'
   results = (docs / 'results.md').read_text('utf-8')
   page = (docs / 'how_to' / 'settings.md').read_text('utf-8')
-  row = r'^\| .*? \| `([\w.]+).*?` \| (\S+) \| (.*?) \|'
+  row = r'^\| .*? \| `([\w.:-]+).*?` \| (\S+) \| (.*?) \|'
   rows = re.findall(row, page, re.M)
   assert len(rows) > 5
   for program, steps, scores in rows:
-    assert (ROOT / 'experiments' / program).exists()
+    assert program in (*tasks.TASKS, *launch.names())
     numbers = re.findall(r'-?[\d.]+', scores.partition(' (')[0])
     line = '.*?'.join(map(re.escape, [steps, *numbers]))
     assert re.search(line, results), (program, line)
