@@ -24,6 +24,9 @@ from ftwax import hyperparameters, suggestions, types
 Scalar = hyperparameters.Scalar
 Integer = hyperparameters.Integer
 
+# Of a hyperparameter that a part does without: None turns it off.
+_OPTIONAL = Scalar | None
+
 _NON_NEGATIVE = (0.0, math.inf)
 
 
@@ -53,7 +56,7 @@ def option(
 
 
 def scalar(
-  default: Scalar,
+  default: Scalar | None,
   low: float = 0.0,
   high: float = math.inf,
   unlimited: bool = False,
@@ -63,7 +66,8 @@ def scalar(
   Without this, a hyperparameter must not be negative, and be finite.
 
   Args:
-    default: a number or a prior.
+    default: a number or a prior; None where `Scalar | None` is annotated, for
+      a part that does without, and then has no such hyperparameter.
     low: smallest value.
     high: largest value.
     unlimited: whether it may be infinite, for no limit.
@@ -127,6 +131,8 @@ def collect(part: Part, path: str = '') -> dict[str, Hyperparameter]:
   kind: Any = type(part)
   collected = {}
   for name, is_integer in hyperparameters_of(kind).items():
+    if getattr(part, name) is None:  # What it is for is off.
+      continue
     collected[part.prefix + name] = Hyperparameter(
       hyperparameters.as_prior(getattr(part, name), is_integer),
       is_integer,
@@ -178,7 +184,7 @@ def hyperparameters_of(kind: Any) -> Mapping[str, bool]:
   return {
     field.name: hints[field.name] == Integer
     for field in dataclasses.fields(kind)
-    if hints[field.name] in (Scalar, Integer)
+    if hints[field.name] in (Scalar, Integer, _OPTIONAL)
   }
 
 
@@ -292,6 +298,8 @@ def _check_prior(part: Part, name: str, is_integer: bool) -> None:
   """Raises a ValueError unless a hyperparameter is a number or a prior."""
   kind = type(part)
   value = getattr(part, name)
+  if value is None and typing.get_type_hints(kind)[name] == _OPTIONAL:
+    return
   # Equal agents compare as equal, however a fixed value is written.
   if isinstance(value, hyperparameters.Constant) and not is_integer:
     object.__setattr__(part, name, value := value.value)

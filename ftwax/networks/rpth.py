@@ -150,11 +150,13 @@ class RPTH(hk.Module):
   ) -> tuple[_Step, Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     leading_shape = inputs.shape[:-1]
-    fast_step, prepared = self._levels[0].prepare(inputs)
+    fast_step, prepared = self._levels[0].prepare(inputs, hyperparameters)
     level_steps, all_prepared = [fast_step], [prepared]
     for level in self._levels[1:]:
       # Only the fastest level sees the network's inputs.
-      level_step, prepared = level.prepare(jnp.zeros((*leading_shape, 0)))
+      level_step, prepared = level.prepare(
+        jnp.zeros((*leading_shape, 0)), hyperparameters
+      )
       # While initializing, every level runs, so that all parameters exist.
       if skips_idle and not hk.running_init():
         level_step = rpth_level.skip_if_idle(level_step, self._memory)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ftwax import trees, types
 from ftwax.networks import deferred
-from ftwax.networks.dnc import controllers, core, memory_access
+from ftwax.networks.dnc import core, memory_access
 
 if TYPE_CHECKING:
   from ftwax.networks import cores
@@ -77,7 +77,7 @@ class Level(hk.Module):
     self._context_size = context_size
     self._options = config
     self._memory = memory
-    self._controller = _make_controller(config.level)
+    self._controller = config.level_core.make_controller()
     self._latent = deferred.Linear(2 * config.num_latents, name='latent')
     if memory.num_words:
       self._output = deferred.Linear(config.hidden_size, name='output')
@@ -93,7 +93,11 @@ class Level(hk.Module):
       scale=jnp.zeros(latent),
     )
 
-  def prepare(self, inputs: types.Array) -> tuple[LevelStep, Any]:
+  def prepare(
+    self,
+    inputs: types.Array,
+    hyperparameters: types.Hyperparameters | None,
+  ) -> tuple[LevelStep, Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     leading_shape = inputs.shape[:-1]
     control, gates = self._controller.prepare(inputs, self._context_size)
@@ -107,7 +111,7 @@ class Level(hk.Module):
     ) -> tuple[LevelState, Any]:
       gates, access_tap, taps = inputs.prepared
       hidden, controller = control(
-        gates, inputs.context, level.controller, None
+        gates, inputs.context, level.controller, hyperparameters
       )
       hidden = core.clip(hidden, self._options.clip_value)
       words, memory = access(hidden, access_tap, memory, inputs.mask)
@@ -158,15 +162,6 @@ class Level(hk.Module):
     scale = jax.nn.softplus(scale) * (options.init_scale / math.log(2.0))
     loc = jnp.tanh(loc) if options.tanh_loc else loc
     return loc, scale + options.min_scale
-
-
-def _make_controller(level: Any) -> controllers.Controller:
-  """Makes the core of a level, from its part or a function."""
-  forget_bias = getattr(level, 'forget_bias', None)
-  if forget_bias is not None and level.memory_length is None:
-    # The same as the core, but for fewer products inside the loop.
-    return controllers.LSTMController(level.hidden_size, forget_bias)
-  return controllers.CoreController(level())
 
 
 def skip_if_idle(step: LevelStep, memory: memory_access.Memory) -> LevelStep:

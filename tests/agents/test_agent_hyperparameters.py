@@ -57,6 +57,19 @@ def test_what_is_neither_a_number_nor_a_prior_is_refused(changes, message):
     ftw.FTWConfig(**changes)
 
 
+def test_a_hyperparameter_may_be_off():
+  """It is then not in the training state, whose older records still load."""
+  config = ppo.PPOConfig(core=cores.LSTM(8))
+  assert not hasattr(config.priors, 'dropout')
+  config = config.replace(core=cores.LSTM(8, dropout=0.1))
+  assert config.priors.dropout == Constant(0.1)
+  assert parts.collect(config)['dropout'].path == 'core.dropout'
+  prior = hyperparameters.Uniform(0.0, 0.5)
+  layers = cores.StackedLSTM((8, 8), layer=cores.LSTM(dropout=prior))
+  assert config.replace(core=layers).priors.dropout == prior
+  assert config.replace(core=layers).bounds['dropout'] == (0.0, 0.99)
+
+
 @pytest.mark.parametrize('period', [2.5, Constant(5.0)])
 def test_a_period_is_an_integer(period):
   with pytest.raises(ValueError, match=r'slow_period .* must be an integer'):
