@@ -249,6 +249,7 @@ def _check_option(part: Part, field: Any) -> None:
   demand = f'one of {choices}'
   is_off = bool(choices) and value not in choices
   is_count = isinstance(default, int) and not isinstance(default, bool)
+  is_count |= str(field.type) == 'int | None'
   is_tuple = isinstance(value, tuple | list) and not is_count
   for entry in value if is_tuple else (value,):
     if is_count and not isinstance(entry, int | np.integer):

@@ -322,8 +322,10 @@ class ActorCriticConfig(parts.Part):
         ),
       ),
     )
-    if not isinstance(self.core, parts.Part) or callable(self.torso):
-      # Trace custom parts now, so that a mismatch raises here.
+    reads_layers = {self.heads.policy_layer, self.heads.value_layer} != {None}
+    is_custom = not isinstance(self.core, parts.Part) or callable(self.torso)
+    if is_custom or reads_layers:
+      # Trace what may not fit now, so that a mismatch raises here.
       jax.eval_shape(network.init, jax.random.PRNGKey(0))
     return network
 
