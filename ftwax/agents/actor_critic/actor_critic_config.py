@@ -242,8 +242,14 @@ class ActorCriticConfig(parts.Part):
 
   @property
   def all_tasks(self) -> auxiliary.Tasks:
-    """The tasks, none of which is a name."""
-    return self.tasks
+    """The tasks, none of which is a name, and which agree with the torso."""
+    entries = getattr(self.torso, 'entries', {})
+    return tuple(
+      task.agree_with(entries)
+      if isinstance(task, tasks_lib.PixelControl)
+      else task
+      for task in self.tasks
+    )
 
   @property
   def max_skipped_updates(self) -> int:
@@ -310,7 +316,7 @@ class ActorCriticConfig(parts.Part):
       separate_value=self.separate_value,
       auxiliary_heads={
         name: head
-        for task in self.tasks
+        for task in self.all_tasks
         if isinstance(task, tasks_lib.Task)
         for name, head in task.make_heads(environment_spec).items()
       },
