@@ -24,6 +24,9 @@ from ftwax import hyperparameters, suggestions, types
 Scalar = hyperparameters.Scalar
 Integer = hyperparameters.Integer
 
+# Several hyperparameters of one field, if it holds a tuple.
+Integers = Integer | tuple[Integer, ...]
+
 # Of a hyperparameter that a part does without: None turns it off.
 _OPTIONAL = Scalar | None
 
@@ -131,14 +134,19 @@ def collect(part: Part, path: str = '') -> dict[str, Hyperparameter]:
   kind: Any = type(part)
   collected = {}
   for name, is_integer in hyperparameters_of(kind).items():
-    if getattr(part, name) is None:  # What it is for is off.
+    value = getattr(part, name)
+    if value is None:  # What it is for is off.
       continue
-    collected[part.prefix + name] = Hyperparameter(
-      hyperparameters.as_prior(getattr(part, name), is_integer),
-      is_integer,
-      about(kind, name).get('bounds', _NON_NEGATIVE),
-      f'{path}{name}',
-    )
+    numbers = {'': value}
+    if isinstance(value, tuple):
+      numbers = {f'_{index + 1}': one for index, one in enumerate(value)}
+    for index, (suffix, one) in enumerate(numbers.items()):
+      collected[part.prefix + name + suffix] = Hyperparameter(
+        hyperparameters.as_prior(one, is_integer),
+        is_integer,
+        about(kind, name).get('bounds', _NON_NEGATIVE),
+        f'{path}{name}.{index}' if suffix else f'{path}{name}',
+      )
   for field in dataclasses.fields(kind):
     value = getattr(part, field.name)
     for inner in value if isinstance(value, tuple) else (value,):
@@ -158,7 +166,7 @@ def read(config: Any, path: str) -> Any:
   """Returns a field of a config by its dotted path, through named parts."""
   for name in path.split('.'):
     if isinstance(config, tuple):
-      config = {part.name: part for part in config}[name]
+      config = dict(_named(config))[name]
     else:
       config = getattr(config, name)
   return config
@@ -169,22 +177,35 @@ def change(config: Any, path: str, value: Any) -> Any:
   name, _, rest = path.partition('.')
   if isinstance(config, tuple):
     return tuple(
-      change(part, rest, value) if part.name == name else part
-      for part in config
+      (change(part, rest, value) if rest else value) if own == name else part
+      for own, part in _named(config)
     )
   if rest and hasattr(config, name):
     value = change(getattr(config, name), rest, value)
   return config.replace(**{name: value})
 
 
+def _named(entries: tuple[Any, ...]) -> list[tuple[str, Any]]:
+  """Returns parts with their names, or numbers with their indices."""
+  return [
+    (getattr(entry, 'name', str(index)), entry)
+    for index, entry in enumerate(entries)
+  ]
+
+
+@functools.cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+  return typing.get_type_hints(kind)
+
+
 @functools.cache
 def hyperparameters_of(kind: Any) -> Mapping[str, bool]:
   """Returns whether each hyperparameter of a class is an integer, by name."""
-  hints = typing.get_type_hints(kind)
+  hints = _hints(kind)
   return {
-    field.name: hints[field.name] == Integer
+    field.name: hints[field.name] in (Integer, Integers)
     for field in dataclasses.fields(kind)
-    if hints[field.name] in (Scalar, Integer, _OPTIONAL)
+    if hints[field.name] in (Scalar, Integer, Integers, _OPTIONAL)
   }
 
 
@@ -299,11 +320,22 @@ def _check_prior(part: Part, name: str, is_integer: bool) -> None:
   """Raises a ValueError unless a hyperparameter is a number or a prior."""
   kind = type(part)
   value = getattr(part, name)
-  if value is None and typing.get_type_hints(kind)[name] == _OPTIONAL:
+  hint = _hints(kind)[name]
+  if value is None and hint == _OPTIONAL:
+    return
+  if isinstance(value, tuple) and hint == Integers:
+    for one in value:
+      _check_prior_value(kind, name, one, is_integer)
     return
   # Equal agents compare as equal, however a fixed value is written.
   if isinstance(value, hyperparameters.Constant) and not is_integer:
     object.__setattr__(part, name, value := value.value)
+  _check_prior_value(kind, name, value, is_integer)
+
+
+def _check_prior_value(
+  kind: type, name: str, value: Any, is_integer: bool
+) -> None:
   if isinstance(value, bool) or not (
     isinstance(value, int | float | np.number) or hasattr(value, 'sample')
   ):

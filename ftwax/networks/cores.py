@@ -296,7 +296,9 @@ class RPTH(parts.Part):
     latent_size: size of the latent variable; None for that of a level.
     num_levels: number of levels.
     memory: the memory that all levels share; None for none.
-    slow_period: int32, steps between two ticks of the slow core.
+    slow_period: int32, steps between two ticks of the slow core; with more
+      levels, level l ticks every `slow_period ** l` steps. A tuple has a period
+      for each slow level, the fastest first.
     fast_to_slow_gradient_scale: scale of the gradient from the fast core into
       the slow core's output.
     noise_scale: scale of the noise in z: 1 samples z from the posterior, as in
@@ -304,6 +306,10 @@ class RPTH(parts.Part):
       sooner. It does not change the distributions.
     init_scale: standard deviation of the latent if the layer outputs zero.
     min_scale: added to standard deviations.
+    fixed_scale: whether all standard deviations are `init_scale`, not learned.
+    memory_projection: whether latents are computed from a linear layer, of the
+      size of a level, of a core's output and the words read; False: from both
+      themselves.
     tanh_loc: whether to bound means to (-1, 1) by tanh.
     clip_value: magnitude to which the outputs of the cores and, with a memory,
       the inputs of the latent layer are clipped; None for no clipping.
@@ -313,11 +319,13 @@ class RPTH(parts.Part):
   latent_size: int | None = parts.option(None, low=1)
   num_levels: int = parts.option(2, low=2)
   memory: Memory | None = None
-  slow_period: parts.Integer = parts.scalar(8, low=1)
+  slow_period: parts.Integers = parts.scalar(8, low=1)
   fast_to_slow_gradient_scale: parts.Scalar = parts.scalar(1.0, high=1.0)
   noise_scale: float = parts.option(1.0, low=0)
   init_scale: float = parts.option(0.1, above=0)
   min_scale: float = parts.option(1e-6, above=0)
+  fixed_scale: bool = False
+  memory_projection: bool = True
   tanh_loc: bool = False
   clip_value: float | None = parts.option(None, above=0)
 
@@ -327,6 +335,13 @@ class RPTH(parts.Part):
       object.__setattr__(self, 'level', LSTM(self.level, forget_bias=1.0))
     _check_core('level', self, ', or the size of an LSTM')
     super().__post_init__()
+    periods = self.slow_period
+    if isinstance(periods, tuple) and len(periods) != self.num_levels - 1:
+      raise ValueError(
+        f'slow_period ({periods}) of RPTH must be one period, or one for each'
+        f' of the {self.num_levels - 1} slow levels; for a range choose'
+        ' hyperparameters.UniformInteger(5, 20).'
+      )
 
   @property
   def level_core(self) -> Core:

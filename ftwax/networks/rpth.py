@@ -30,9 +30,9 @@ The gradient from the fast core into its inputs from the slow core is scaled by
 Period and scale are hyperparameters: data, which may differ between members of
 a population and change during training.
 
-There may be more than two levels: level l ticks every `slow_period ** l` steps
-and sees h and words of level l - 1 from the previous step, and its latent is
-the prior of the latent of level l - 1.
+There may be more than two levels: level l ticks every `slow_period ** l` steps,
+or by a period of its own, and sees h and words of level l - 1 from the previous
+step, and its latent is the prior of the latent of level l - 1.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class RPTH(hk.Module):
   the fastest level's access.
 
   It uses two hyperparameters: `slow_period`, an integer of at least one, and
-  `fast_to_slow_gradient_scale`.
+  `fast_to_slow_gradient_scale`. With a period for each slow level, these are
+  `slow_period_1`, `slow_period_2` and so on.
   """
 
   def __init__(self, config: cores.RPTH, name: str | None = None):
@@ -164,20 +165,20 @@ class RPTH(hk.Module):
       all_prepared.append(prepared)
     latent_noise = self._draw_noise(leading_shape)
     assert hyperparameters is not None  # This core reads them.
-    period = check_period(hyperparameters.slow_period)
+    periods = self._periods(hyperparameters)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
 
     def step(
       inputs: tuple[list[Any], types.Array], state: RPTHState
     ) -> tuple[recurrence.CoreOutput, RPTHState]:
       prepared, latent_noise = inputs
-      ticks = [_ticks(state.step, period, i) for i in range(len(level_steps))]
+      ticks = [state.step % period == 0 for period in periods]  # [B] each
       levels, memory = list(state.levels), state.memory
       # From slow to fast: a level sees this step's state of the level above,
       # which has been replaced, and the last step's of the level below.
       for i in reversed(range(len(levels))):
         context = _make_context(i, levels, state.sample, gradient_scale)
-        # The fastest level ticks always: slow_period ** 0 is one.
+        # The fastest level ticks always: its period is one.
         mask = ticks[i] if i else None
         level_inputs = rpth_level.LevelInputs(prepared[i], context, mask)
         levels[i], memory = level_steps[i](level_inputs, levels[i], memory)
@@ -193,6 +194,18 @@ class RPTH(hk.Module):
       return recurrence.CoreOutput(sample, auxiliary), state
 
     return step, (all_prepared, latent_noise)
+
+  def _periods(
+    self, hyperparameters: types.Hyperparameters
+  ) -> list[types.Array]:
+    """Returns the period of each level, int32 [], the fastest first."""
+    slow = self._config.slow_period
+    if isinstance(slow, tuple):
+      names = [f'slow_period_{index + 1}' for index in range(len(slow))]
+      own = [check_period(getattr(hyperparameters, name)) for name in names]
+      return [jnp.ones((), jnp.int32), *(jnp.maximum(one, 1) for one in own)]
+    period = jnp.maximum(check_period(hyperparameters.slow_period), 1)
+    return [period**level for level in range(self._config.num_levels)]
 
   def _draw_noise(self, leading_shape: tuple[int, ...]) -> types.Array:
     """Draws the noise of z; zeros without seeds, so that z is the mean."""
@@ -240,11 +253,6 @@ def _make_context(
   else:
     context.append(sample)
   return [*context, levels[index].words]
-
-
-def _ticks(step: types.Array, period: types.Array, level: int) -> types.Array:
-  """Returns in which rows a level steps now, bool [B]."""
-  return step % jnp.maximum(period, 1) ** level == 0
 
 
 def check_period(period: types.Array) -> types.Array:

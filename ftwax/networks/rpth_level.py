@@ -78,8 +78,12 @@ class Level(hk.Module):
     self._options = config
     self._memory = memory
     self._controller = config.level_core.make_controller()
-    self._latent = deferred.Linear(2 * config.num_latents, name='latent')
-    if memory.num_words:
+    num_numbers = 1 if config.fixed_scale else 2  # For each latent.
+    self._latent = deferred.Linear(
+      num_numbers * config.num_latents, name='latent'
+    )
+    self._projects = memory.num_words > 0 and config.memory_projection
+    if self._projects:
       self._output = deferred.Linear(config.hidden_size, name='output')
 
   def initial_state(self, batch_size: int) -> LevelState:
@@ -129,12 +133,15 @@ class Level(hk.Module):
   ) -> tuple[Callable[..., types.Array], list[deferred.Tap]]:
     """Returns a function from the core's output and words, and its taps.
 
-    It returns the numbers of the latent, [B, 2 * latent_size].
+    It returns the numbers of the latent, [B, 2 * latent_size], or half as many
+    with a fixed scale.
     """
     layers = []
-    if num_words := self._memory.num_words:
-      layers.append(self._output(self._options.hidden_size + num_words))
-    layers.append(self._latent(self._options.hidden_size))
+    num_inputs = self._options.hidden_size + self._memory.num_words
+    if self._projects:
+      layers.append(self._output(num_inputs))
+      num_inputs = self._options.hidden_size
+    layers.append(self._latent(num_inputs))
     # Nothing is between them: one product in each step of a loop, not two.
     if self._options.clip_value is None and len(leading_shape) > 1:
       layers = [functools.reduce(deferred.compose, layers)]
@@ -144,11 +151,10 @@ class Level(hk.Module):
       hidden: types.Array, words: types.Array, taps: list[deferred.Tap]
     ) -> types.Array:
       x = jnp.concatenate([hidden, words], -1)
-      for index, ((layer, _), tap) in enumerate(
-        zip(prepared, taps, strict=True)
-      ):
-        x = layer(core.clip(x, self._options.clip_value) if index else x, tap)
-      return x
+      *projection, (latent, _) = prepared
+      for (layer, _), tap in zip(projection, taps, strict=False):
+        x = layer(x, tap)
+      return latent(core.clip(x, self._options.clip_value), taps[-1])
 
     return project, [taps for _, taps in prepared]
 
@@ -157,10 +163,13 @@ class Level(hk.Module):
   ) -> tuple[types.Array, types.Array]:
     """Returns mean and standard deviation [B, latent_size]."""
     options = self._options
-    loc, scale = jnp.split(numbers, 2, axis=-1)  # [B, latent_size] each
+    loc = numbers[..., : options.num_latents]  # [B, latent_size]
+    loc = jnp.tanh(loc) if options.tanh_loc else loc
+    if options.fixed_scale:
+      return loc, jnp.full_like(loc, options.init_scale)
+    scale = numbers[..., options.num_latents :]
     # softplus(0) = log 2: the scale is `init_scale` if the layer outputs zero.
     scale = jax.nn.softplus(scale) * (options.init_scale / math.log(2.0))
-    loc = jnp.tanh(loc) if options.tanh_loc else loc
     return loc, scale + options.min_scale
 
 

@@ -1,4 +1,5 @@
 import dataclasses
+import math
 import pickle
 import re
 
@@ -68,6 +69,21 @@ def test_a_hyperparameter_may_be_off():
   layers = cores.StackedLSTM((8, 8), layer=cores.LSTM(dropout=prior))
   assert config.replace(core=layers).priors.dropout == prior
   assert config.replace(core=layers).bounds['dropout'] == (0.0, 0.99)
+
+
+def test_each_slow_level_may_have_a_period():
+  """Each is a hyperparameter, which a population may change."""
+  drawn = hyperparameters.UniformInteger(20, 60)
+  core = cores.RPTH(8, num_levels=3, slow_period=(5, drawn))
+  config = ppo.PPOConfig(core=core)
+  priors = config.priors
+  assert priors.slow_period_1 == hyperparameters.UniformInteger(5, 5)
+  assert priors.slow_period_2 == drawn and not hasattr(priors, 'slow_period')
+  collected = parts.collect(config)['slow_period_2']
+  assert collected.is_integer and collected.bounds == (1, math.inf)
+  assert parts.read(config, collected.path) == drawn
+  changed = parts.change(config, collected.path, 40)
+  assert changed.core.slow_period == (5, 40)
 
 
 @pytest.mark.parametrize('period', [2.5, Constant(5.0)])

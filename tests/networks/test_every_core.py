@@ -276,6 +276,22 @@ def test_members_of_a_population_each_have_their_own(name):
       {'num_levels': 1},
       r'num_levels \(1\) of RPTH must',
     ),
+    (
+      cores.RPTH,
+      {'slow_period': (5, 20)},
+      r'slow_period \(\(5, 20\)\) of RPTH must be one period, or one for each'
+      r' of the 1 slow levels; for a range choose .*UniformInteger\(5, 20\)',
+    ),
+    (
+      cores.RPTH,
+      {'slow_period': (5, 2.5), 'num_levels': 3},
+      r'slow_period \(2.5\) must be an integer',
+    ),
+    (
+      cores.RPTH,
+      {'slow_period': (0, 5), 'num_levels': 3},
+      r'slow_period \(0\) must lie in \[1, inf\]',
+    ),
     (cores.RPTH, {'latent_size': 0}, r'latent_size \(0\) of RPTH must be at'),
     (cores.RPTH, {'init_scale': -1.0}, r'init_scale \(-1.0\) .* choose 0.1'),
     (cores.RPTH, {'min_scale': 0.0}, r'min_scale \(0.0\) .* choose 1e-06'),

@@ -32,6 +32,13 @@ def test_configs_come_back(name):
     cores.LSTM(8, layer_norm=True, dropout=0.1),
     cores.LSTM(8, dropout=hyperparameters.Uniform(0.1, 0.2)),
     cores.StackedLSTM((8, 4), layer=cores.GRU()),
+    cores.RPTH(8, fixed_scale=True, memory_projection=False),
+    cores.RPTH(8, slow_period=hyperparameters.UniformInteger(5, 20)),
+    cores.RPTH(
+      8,
+      num_levels=3,
+      slow_period=(5, hyperparameters.UniformInteger(20, 60)),
+    ),
   ],
 )
 def test_cores_come_back(core):
