@@ -318,7 +318,7 @@ def _is_inside(value: Any, ranges: Mapping[str, Any]) -> bool:
 
 def _check_prior(part: Part, name: str, is_integer: bool) -> None:
   """Raises a ValueError unless a hyperparameter is a number or a prior."""
-  kind = type(part)
+  kind: Any = type(part)
   value = getattr(part, name)
   hint = _hints(kind)[name]
   if value is None and hint == _OPTIONAL:

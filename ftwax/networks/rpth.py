@@ -165,7 +165,7 @@ class RPTH(hk.Module):
       all_prepared.append(prepared)
     latent_noise = self._draw_noise(leading_shape)
     assert hyperparameters is not None  # This core reads them.
-    periods = self._periods(hyperparameters)
+    periods = level_periods(self._config, hyperparameters)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
 
     def step(
@@ -194,18 +194,6 @@ class RPTH(hk.Module):
       return recurrence.CoreOutput(sample, auxiliary), state
 
     return step, (all_prepared, latent_noise)
-
-  def _periods(
-    self, hyperparameters: types.Hyperparameters
-  ) -> list[types.Array]:
-    """Returns the period of each level, int32 [], the fastest first."""
-    slow = self._config.slow_period
-    if isinstance(slow, tuple):
-      names = [f'slow_period_{index + 1}' for index in range(len(slow))]
-      own = [check_period(getattr(hyperparameters, name)) for name in names]
-      return [jnp.ones((), jnp.int32), *(jnp.maximum(one, 1) for one in own)]
-    period = jnp.maximum(check_period(hyperparameters.slow_period), 1)
-    return [period**level for level in range(self._config.num_levels)]
 
   def _draw_noise(self, leading_shape: tuple[int, ...]) -> types.Array:
     """Draws the noise of z; zeros without seeds, so that z is the mean."""
@@ -253,6 +241,28 @@ def _make_context(
   else:
     context.append(sample)
   return [*context, levels[index].words]
+
+
+def level_periods(
+  config: cores.RPTH, hyperparameters: types.Hyperparameters
+) -> list[types.Array]:
+  """Returns the steps between two ticks of each level, the fastest first.
+
+  Args:
+    config: has a period for each slow level, or one, of which slower levels
+      have the powers.
+    hyperparameters: has their values.
+
+  Returns:
+    Integers [], the first of which is one.
+  """
+  slow = config.slow_period
+  if isinstance(slow, tuple):
+    names = [f'slow_period_{index + 1}' for index in range(len(slow))]
+    own = [check_period(getattr(hyperparameters, name)) for name in names]
+    return [jnp.ones((), jnp.int32), *(jnp.maximum(one, 1) for one in own)]
+  period = jnp.maximum(check_period(hyperparameters.slow_period), 1)
+  return [period**level for level in range(config.num_levels)]
 
 
 def check_period(period: types.Array) -> types.Array:

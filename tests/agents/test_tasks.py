@@ -10,8 +10,11 @@ import random_batches
 
 from ftwax.agents import named, unreal
 from ftwax.agents.actor_critic import tasks
+from ftwax.environments import catch
 from ftwax.losses import pixel_control
 from ftwax.networks import cores, embeddings, torsos
+from ftwax.records import loggers
+from ftwax.runtime import experiment, runs
 
 
 def _image_spec(dtype, low, high):
@@ -115,6 +118,33 @@ def test_agents_learn_to_control_a_signal(name, key):
     )
   ]
   assert len(moved) == 6 and all(moved)
+
+
+@pytest.mark.parametrize('name', ['unreal', 'a3c'])
+def test_agents_train_where_observations_are_signals(name, tmp_path):
+  """A board of 16 x 3 is a signal by its shape, whatever its torso."""
+  agent = named.AGENTS[name](
+    core=cores.LSTM(8),
+    torso=torsos.Torso(hidden_sizes=(7,)),
+    tasks=('pixel_control',),
+    sequence_length=8,
+    batch_size=4,
+    num_minibatches=1,
+  )
+  result = runs.run_experiment(
+    experiment.ExperimentConfig(
+      agent=agent,
+      environment=lambda seed: catch.make(16, 3),
+      max_num_actor_steps=320,
+      num_environments=4,
+      checkpointing=None,
+    ),
+    runtime='device',
+    run_dir=tmp_path / 'run',
+  )
+  rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
+  assert rows[-1]['pixel_control_live'] == 1.0
+  assert np.isfinite(rows[-1]['loss']) and rows[-1]['pixel_control_error'] > 0.0
 
 
 def test_a_nested_image_is_found_by_its_path():
