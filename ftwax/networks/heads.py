@@ -42,7 +42,8 @@ class Heads(parts.Part):
       sampled at each call that has a key; None for plain layers.
     policy_layer: the layer of the core whose output the policy head reads, 0
       for the lowest, in cores of several layers such as `cores.StackedLSTM`;
-      None for the features, the output of the last layer.
+      None for the features, the output of the last layer. With a skip
+      connection, it reads the core's inputs beside it.
     value_layer: the same for the value head.
   """
 

@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import slow_cases
 
+from ftwax import scans
 from ftwax.networks import (
   cores,
   noise,
@@ -130,8 +132,14 @@ def unroll_by_definition(params, inputs, start, state, draws):
   return jnp.stack(hidden), (h, c)
 
 
-def test_an_unroll_and_its_gradients_equal_the_equations(drawn):
+@pytest.mark.parametrize(
+  'on_accelerator', [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_an_unroll_and_its_gradients_equal_the_equations(
+  on_accelerator, drawn, monkeypatch
+):
   """Across the starts of episodes, for parameters, inputs and first state."""
+  monkeypatch.setattr(scans, 'counts_launches', lambda: on_accelerator)
   init, _, _, unroll = make(CORE)
   _, start, _, draws = data()
   arguments = random_params(init), *data()[:3:2]
@@ -246,20 +254,22 @@ def test_kernels_of_the_plain_cell_are_not_used(core, monkeypatch):
     unroll(random_params(init), inputs, start, initial_state({}, B))
 
 
-@pytest.mark.parametrize(
-  'layer',
-  [
-    cores.GRU(),
-    cores.LRU(),
-    cores.MinGRU(),
-    cores.GTrXL(),
-    cores.FeedForward(),
-    cores.LSTM(memory_length=9),
-    cores.LSTM(layer_norm=True),
-    cores.DNC(memory=cores.Memory(3, 2, 1), output_size=4),
-  ],
-)
-def test_any_core_of_one_size_is_a_layer(layer):
+LAYERS = {
+  'gru': cores.GRU(),
+  'lru': cores.LRU(),
+  'min_gru': cores.MinGRU(),
+  'gtrxl': cores.GTrXL(),
+  'feed_forward': cores.FeedForward(),
+  'lstm of a length': cores.LSTM(memory_length=9),
+  'layer-normed lstm': cores.LSTM(layer_norm=True),
+  'dnc': cores.DNC(memory=cores.Memory(3, 2, 1), output_size=4),
+}
+SHORT = ('gru', 'lru', 'layer-normed lstm')
+
+
+@pytest.mark.parametrize('name', slow_cases.all_but(SHORT, LAYERS))
+def test_any_core_of_one_size_is_a_layer(name):
+  layer = LAYERS[name]
   core = cores.StackedLSTM((8, 16), layer=layer)
   init, initial_state, step, _ = make(core)
   inputs = data()[0][0]
