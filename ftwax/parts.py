@@ -3,8 +3,9 @@
 A part, such as a core or an auxiliary task, owns both. Options are static.
 Hyperparameters are data in the training state: a field annotated `Scalar` or
 `Integer` holds a number, which is fixed, or a prior, which a population may
-evolve. An agent collects them from its parts, so that it has exactly those that
-its parts read.
+evolve. None turns off what is annotated `Scalar | None`, and `Integers` are one
+or a tuple of several. An agent collects them from its parts, so that it has
+exactly those that its parts read.
 
 Ranges are metadata of fields, and checked here for all parts.
 """

@@ -60,7 +60,7 @@ ELSEWHERE: Mapping[str, str] = {
 OF_PARTS: Mapping[str, str] = {
   'cell_size': 'tasks=(tasks.PixelControl(cell_size=...),)',
   'dropout': 'core=cores.LSTM(dropout=...)',
-  'dropout_keep_prob': 'core=cores.LSTM(dropout=...), the rate to drop',
+  'dropout_keep_prob': 'core=cores.LSTM(dropout=1 - ...)',
   'entry_encodings': 'torso=torsos.Torso(encodings=...)',
   'entry_torsos': 'torso=torsos.Torso(entries=...)',
   'forget_bias': 'core=cores.LSTM(forget_bias=...)',

@@ -346,6 +346,7 @@ def test_bad_options_are_refused(make, message):
   [
     ('hidden_size', r'core=cores.LSTM\(hidden_size'),
     ('slow_period', r'core=cores.RPTH\(slow_period'),
+    ('dropout_keep_prob', r'core=cores.LSTM\(dropout=1 - '),
     ('use_pixel_control', "tasks=\\('pixel_control',\\)"),
   ],
 )
