@@ -59,12 +59,15 @@ ELSEWHERE: Mapping[str, str] = {
 # What sets an option of an agent that one of its parts owns.
 OF_PARTS: Mapping[str, str] = {
   'cell_size': 'tasks=(tasks.PixelControl(cell_size=...),)',
+  'dropout': 'core=cores.LSTM(dropout=...)',
+  'dropout_keep_prob': 'core=cores.LSTM(dropout=1 - ...)',
   'entry_encodings': 'torso=torsos.Torso(encodings=...)',
   'entry_torsos': 'torso=torsos.Torso(entries=...)',
   'forget_bias': 'core=cores.LSTM(forget_bias=...)',
   'frame_entry': 'tasks=(tasks.PixelControl(entry=...),)',
   'hidden_size': 'core=cores.LSTM(hidden_size=...)',
   'image_torso': 'torso=...',
+  'layer_norm': 'core=cores.LSTM(layer_norm=True)',
   'learning_rate_decay_steps': '.decayed_over(num_steps)',
   'lstm_hidden_size': 'core=cores.LSTM(hidden_size=...)',
   'max_queue_size': 'queue=replay_options.Queue(max_size=...)',

@@ -26,7 +26,9 @@ class CoreOutput(NamedTuple):
   Attributes:
     features: float32 [..., num_features], the input of the policy, value and
       auxiliary heads.
-    auxiliary: other outputs that losses use, by name.
+    auxiliary: other outputs that losses use, by name. A core of several layers
+      has the tuple `layers` of their features, the lowest first, which
+      `heads.Heads` can choose from.
   """
 
   features: types.Array
@@ -196,6 +198,7 @@ def _swap_axes(tree: Any) -> Any:
 class SkipConnection:
   """A core whose features are another core's, concatenated with its inputs.
 
+  So are the features of each of its `layers`, if the other core has several.
   Heads then see the current observation directly as well as through the memory,
   so that tasks without memory are learned about as fast as without a core.
   """
@@ -228,6 +231,11 @@ class SkipConnection:
 
 
 def _append(output: CoreOutput, inputs: types.Array) -> CoreOutput:
-  # [..., num_features + num_inputs]
-  features = jnp.concatenate([output.features, inputs], axis=-1)
-  return output._replace(features=features)
+  def append(features: types.Array) -> types.Array:
+    # [..., num_features + num_inputs]
+    return jnp.concatenate([features, inputs], axis=-1)
+
+  auxiliary = output.auxiliary
+  if 'layers' in auxiliary:
+    auxiliary = {**auxiliary, 'layers': tuple(map(append, auxiliary['layers']))}
+  return CoreOutput(append(output.features), auxiliary)

@@ -12,6 +12,7 @@ nothing on disk has changed.
 """
 
 import contextlib
+import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -139,7 +140,8 @@ def open_existing(
 
   Args:
     path: a directory made by `create` or `create_at`.
-    config: configuration of this process; must equal that of the run.
+    config: configuration of this process; must equal that of the run. A field
+      that the run does not know, since it is newer, must have its default.
     may_differ: dotted keys that are not compared, e.g. the number of steps of a
       run to extend. `config.json` keeps the first values.
 
@@ -157,8 +159,7 @@ def open_existing(
   recorded = _read_json(typed, CONFIG_FILE)
   versions = _read_json(typed, VERSIONS_FILE)
   check_layout(typed, resumes=True)
-  current = json.loads(_dump(config_files.to_json(config)))
-  _check_same(typed, recorded, current, may_differ)
+  _check_same(typed, recorded, config, may_differ)
   for key, then, now in config_files.differences(versions, _versions()):
     logging.warning(
       '%s is %s, but was %s when this run began; results may differ.',
@@ -438,12 +439,14 @@ def _read_json(typed: str, name: str) -> Any:
 
 
 def _check_same(
-  typed: str, recorded: Any, current: Any, may_differ: Collection[str]
+  typed: str, recorded: Any, config: Any, may_differ: Collection[str]
 ) -> None:
+  current = json.loads(_dump(config_files.to_json(config)))
   different = [
     f'  {key}: {then!r} in the run directory, {now!r} now'
     for key, then, now in config_files.differences(recorded, current)
     if key not in may_differ
+    and not (then == config_files.ABSENT and _is_added(recorded, config, key))
   ]
   if different:
     raise ConfigMismatchError(
@@ -453,6 +456,24 @@ def _check_same(
       + '\nResume with the values of the run, or start a new run; init_from'
       ' starts one from what this one has learned.'
     )
+
+
+def _is_added(recorded: Any, config: Any, key: str) -> bool:
+  """Returns whether only the field of a known part is new, at its default."""
+  *path, name = key.split('.')
+  for step in path:
+    if isinstance(recorded, dict) and step in recorded:
+      recorded, config = recorded[step], getattr(config, step, None)
+    elif isinstance(recorded, list) and isinstance(config, tuple | list):
+      if not 0 <= int(step) < min(len(recorded), len(config)):
+        return False
+      recorded, config = recorded[int(step)], config[int(step)]
+    else:
+      return False
+  if not dataclasses.is_dataclass(config):
+    return False
+  defaults = {field.name: field.default for field in dataclasses.fields(config)}
+  return name in defaults and getattr(config, name) == defaults[name]
 
 
 def read_members(directory: pathlib.Path) -> list[int]:

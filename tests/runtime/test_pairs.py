@@ -34,6 +34,8 @@ CORES = {
   **{name: core.with_size(8) for name, core in cores.NAMED.items()},
   'dnc': cores.DNC(8, _MEMORY),
   'rpth_dnc': cores.RPTH(8, memory=_MEMORY),
+  'layer_norm_lstm': cores.LSTM(8, layer_norm=True, dropout=0.1),
+  'stacked_gru': cores.StackedLSTM((8, 8), layer=cores.GRU()),
 }
 TASKS = ('none', *tasks.NAMED)
 RUNTIMES = ('device', 'local', 'distributed')
