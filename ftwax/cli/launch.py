@@ -364,11 +364,9 @@ def _to_list(words: str) -> str:
   """Returns a list as `--set` reads it, of words or numbers with commas."""
   if words.startswith('['):
     return words
-  try:
-    json.loads(f'[{words}]')
-  except ValueError:
-    return json.dumps(words.split(','))
-  return f'[{words}]'
+  numbers = f'[{words}]'
+  is_list = isinstance(config_files.parse(f'value={numbers}')['value'], list)
+  return numbers if is_list else json.dumps(words.split(','))
 
 
 # Fields of an experiment with fields that are no options.

@@ -107,9 +107,9 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   for path, value in settings.fields.items():
     change = config_files.parse(f'{path}={json.dumps(value)}')
     changes = config_files.merge(changes, change)
-  core = {} if options.core is None else {'core': options.core}
+  core: dict[str, Any] = {} if options.core is None else {'core': options.core}
   source = options.environment
-  named_by = {}
+  named_by: dict[str, Any] = {}
   if source.partition(':')[0] in (*_GAMES, 'pgx'):
     named_by = {'name': f'{options.agent}_{source.replace(":", "_")}'}
   experiment = ftwax.ExperimentConfig(

@@ -189,8 +189,11 @@ def parse_text(text: str | bytes, **options: Any) -> Any:
   """Returns what JSON describes; see `json.loads` for the options.
 
   Raises:
+    TypeError: if it is no text.
     ValueError: if it is no JSON, or would take too much memory.
   """
+  if not isinstance(text, str | bytes):
+    raise TypeError(f'it is a {type(text).__name__}, not text')
   memory = memory_of(text)
   if memory > MAX_MEMORY:
     raise ValueError(
@@ -201,8 +204,10 @@ def parse_text(text: str | bytes, **options: Any) -> Any:
 
 def memory_of(text: str | bytes) -> int:
   """Estimates the bytes of memory that the values of a JSON text take."""
-  marks = (b',', b'[', b'{') if isinstance(text, bytes) else (',', '[', '{')
-  num_values = sum(text.count(mark) for mark in marks)  # type: ignore[arg-type]
+  if isinstance(text, bytes):
+    num_values = sum(text.count(mark) for mark in (b',', b'[', b'{'))
+  else:
+    num_values = sum(text.count(mark) for mark in (',', '[', '{'))
   return len(text) + _BYTES_OF_A_VALUE * num_values
 
 
