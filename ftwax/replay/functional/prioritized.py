@@ -143,16 +143,21 @@ def add(
     [jnp.broadcast_to(part, (len(part), len(env_ids))) for part in ages]
   )  # [A, K]
   leaf = _leaf_of_age(ring, env_ids, age)
+  learned, forgotten = priorities.learned, None
+  if num_steps > 1:
+    forgotten = _forgotten_later(config, priorities, ring, num_steps, env_ids)
+    # Read before the update, which writes in its place: XLA would copy the tree
+    # to read it later.
+    learned, forgotten = lax.optimization_barrier((learned, forgotten))
   learned = segment_tree.update_all(
     (segment_tree.MAX,),
-    (priorities.learned,),
+    (learned,),
     leaf.reshape(-1),
     jnp.full(leaf.size, segment_tree.MAX.identity, jnp.float32),
   )[0]
   new = priorities._replace(learned=learned)
   first = initial_priority(config, new, hyperparameters)
-  if num_steps > 1:
-    forgotten = _forgotten_later(config, priorities, ring, num_steps, env_ids)
+  if forgotten is not None:
     first = jnp.maximum(first, forgotten)[:, None]  # [S, 1]
     first = jnp.pad(first, ((0, len(age) - num_steps), (0, 0)))
   value = jnp.where(begins_candidate(config, age, size), first, 0.0)

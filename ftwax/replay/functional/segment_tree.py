@@ -277,6 +277,10 @@ def update_in_sequence(
   num_entries = max(1, index.shape[0] // num_trees)
   # The largest power of two that does not exceed either number.
   num_tops = 1 << min(num_leaves, num_entries).bit_length() - 1
+  if num_tops == 2:
+    # The loop that renews the root alone would have one step, which XLA puts
+    # outside of a loop, where it copies the tree to read and write it at once.
+    num_tops = 1
   height = (num_leaves // num_tops).bit_length() - 1
 
   def climb(_: Any, carry: Any) -> Any:
