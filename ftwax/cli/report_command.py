@@ -36,6 +36,7 @@ class Options:
 
 def run(options: Options) -> int:
   """Writes the files and prints their paths."""
+  flags.check_seed(options)
   for name in options.runs:
     directory = pathlib.Path(name)
     if not curves.can_plot(directory):

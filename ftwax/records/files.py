@@ -189,8 +189,11 @@ def parse_text(text: str | bytes, **options: Any) -> Any:
   """Returns what JSON describes; see `json.loads` for the options.
 
   Raises:
+    TypeError: if it is no text.
     ValueError: if it is no JSON, or would take too much memory.
   """
+  if not isinstance(text, str | bytes):
+    raise TypeError(f'it is a {type(text).__name__}, not text')
   memory = memory_of(text)
   if memory > MAX_MEMORY:
     raise ValueError(

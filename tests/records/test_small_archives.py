@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ftwax.inference import loading
-from ftwax.records import files, loggers
+from ftwax.records import files, game_files, loggers
 from ftwax.reporting import saved_games
 
 _PACKAGE = pathlib.Path(files.__file__).parents[1]
@@ -96,6 +96,28 @@ def test_a_row_or_record_that_is_too_large_in_memory_is_refused(tmp_path):
     loggers.read_jsonl(path)
   with pytest.raises(ValueError, match=rf'log.jsonl must hold.*{message}'):
     files.read_object(path)
+
+
+@pytest.mark.parametrize('steps', [1e300, -1, 2**70])
+def test_a_number_of_steps_that_is_none_is_told(tmp_path, steps):
+  path = tmp_path / 'log.jsonl'
+  path.write_text(f'{{"actor_steps": 1}}\n{{"actor_steps": {steps}}}\n')
+  with pytest.raises(ValueError, match=r'line 2 .*actor_steps .* no number of'):
+    loggers.read_jsonl(path)
+
+
+@pytest.mark.parametrize('shape', [[2**40], [2**20, 2**20], [-1], ['x'], [1.5]])
+def test_specs_of_impossible_sizes_are_told(run, shape):
+  game = json.loads((run / 'game.json').read_text('utf-8'))
+  game['observations'] = {
+    'spec': {
+      'kind': 'bounded', 'shape': shape, 'dtype': 'float32', 'name': 'x',
+      'minimum': 0.0, 'maximum': 1.0,
+    }
+  }  # fmt: skip
+  (run / 'game.json').write_text(json.dumps(game), 'utf-8')
+  with pytest.raises(ValueError, match=r'game.json must hold .*shape \('):
+    game_files.read(run)
 
 
 def test_the_estimate_of_memory_is_near():

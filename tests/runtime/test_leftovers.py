@@ -74,6 +74,29 @@ def test_what_looks_like_a_folder_of_a_run_stays(tmp_path):
   assert {*tmp_path.rglob('*')} == before
 
 
+def test_all_folders_of_a_killed_run_are_removed_at_once(tmp_path):
+  code = (
+    'import sys, time\n'
+    'from ftwax.runtime.distributed import leftovers\n'
+    'with leftovers.ended(*sys.argv[1:]):\n'
+    '  print(flush=True)\n'
+    '  time.sleep(1000)\n'
+  )
+  folders = [tmp_path / name for name in ('ray', 'token')]
+  for folder in folders:
+    folder.mkdir()
+  run = subprocess.Popen(
+    [sys.executable, '-c', code, *map(str, folders)], stdout=subprocess.PIPE
+  )
+  run.stdout.readline()
+  run.kill()
+  run.communicate()
+  deadline = time.monotonic() + 30
+  while any(folder.exists() for folder in folders):
+    assert time.monotonic() < deadline
+    time.sleep(0.1)
+
+
 def test_only_what_was_started_is_ended(tmp_path):
   # An editor has the folder's name in its command line.
   code = 'import time; time.sleep(1000)'

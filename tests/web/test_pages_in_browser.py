@@ -405,8 +405,8 @@ def _foreign_game(home, name, script):
     'facts': {}, 'outcome': [1.0, -1.0], 'speed': 12, 'seed': 0, 'actions': [],
     'states': [{'frame': f'{home}/frame'}] * 2,
     'seats': [
-      {'name': f'<script>{calls}</script><img src={home}/name>', 'kind': 'player', 'team': 0,
-       'rating': 0},
+      {'name': f'<script>{calls}</script><img src={home}/name>',
+       'kind': 'player', 'team': 0, 'rating': 0},
     ],
   }  # fmt: skip
 

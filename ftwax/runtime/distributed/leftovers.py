@@ -160,9 +160,14 @@ def kill(path: str) -> None:
 
 
 @contextlib.contextmanager
-def ended(path: str) -> Iterator[None]:
-  """Ends the processes of a folder, even if this process is killed."""
-  command = [sys.executable, '-I', __file__, str(os.getpid()), path]
+def ended(path: str, *others: str) -> Iterator[None]:
+  """Ends the processes of a folder, even if this process is killed.
+
+  Args:
+    path: the folder, which is removed if this process is killed.
+    *others: folders that are removed as well then.
+  """
+  command = [sys.executable, '-I', __file__, str(os.getpid()), path, *others]
   watcher = subprocess.Popen(
     command, stdin=subprocess.DEVNULL, start_new_session=True
   )
@@ -178,4 +183,5 @@ if __name__ == '__main__':
   while os.getppid() == int(sys.argv[1]):
     time.sleep(_PERIOD_S)
   kill(sys.argv[2])
-  shutil.rmtree(sys.argv[2], ignore_errors=True)
+  for folder_of_run in sys.argv[2:]:
+    shutil.rmtree(folder_of_run, ignore_errors=True)
