@@ -37,7 +37,7 @@ _FUNCTIONAL = [
 ]
 
 # The frozen stack around Launchpad, an extra on Python 3.10: exact, since no
-# newer versions fit. It is old, and some of it has known holes: see SECURITY.md.
+# newer versions fit. Some of it has known holes: see SECURITY.md.
 _ACME = [
   'jax==0.6.2',
   'jaxlib==0.6.2',
