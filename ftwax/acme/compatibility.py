@@ -27,15 +27,12 @@ def require_python_310(room: str) -> None:
       f' and this is Python {version}; use Python 3.10, or leave out Reverb:'
       ' local runs need none.'
     )
-  with (
-    contextlib.suppress(ImportError),
-    import_guard.guarded(),
-  ):
-    missing = [name for name in _NEEDED if not import_guard.is_installed(name)]
+  missing = [name for name in _NEEDED if not import_guard.is_installed(name)]
   if missing:
     raise ImportError(
       f'{room} needs {", ".join(missing)}, which the extra acme installs; run'
       f' {extras.install("acme")}'
     )
-    # Losses say what to do about it.
+  # Losses say what to do about it.
+  with contextlib.suppress(ImportError), import_guard.guarded():
     import rlax  # noqa: F401 It must come before TensorFlow.
