@@ -1,6 +1,7 @@
 """Packages and dependencies of ftwax; `pyproject.toml` holds the tools."""
 
 import pathlib
+import runpy
 
 import setuptools
 from setuptools.command import sdist
@@ -135,7 +136,7 @@ class _SDist(sdist.sdist):
 
 setuptools.setup(
   name='ftwax',
-  version='0.1.0',
+  version=runpy.run_path('ftwax/version.py')['__version__'],
   description=(
     'Recurrent, memory-augmented actor-critic agents and populations in JAX.'
   ),

@@ -2,7 +2,7 @@
 
     uv run --with mujoco benchmarks/continuous_control.py --rival_python=PATH
 
-Ours is `experiments/continuous_control.py`. The rival runs with its defaults,
+Ours is `ftwax train TASK`. The rival runs with its defaults,
 and with the settings that its authors tuned for the task, by an interpreter
 that needs the packages listed at the top of `rivals/sb3_continuous.py`. Scores
 are those of 20 greedy episodes after the last step. Seconds are those of the
@@ -31,7 +31,6 @@ _SEEDS = flags.DEFINE_list('seeds', ['0', '1', '2'], 'Seeds.')
 _RIVALS = flags.DEFINE_list('rivals', ['defaults', 'zoo'], 'Their settings.')
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-_OURS = _ROOT / 'experiments' / 'continuous_control.py'
 _RIVAL = _ROOT / 'benchmarks' / 'rivals' / 'sb3_continuous.py'
 
 
@@ -53,7 +52,7 @@ def _timed(command: list[str]) -> tuple[str, float]:
 def _run_ours(task: str, steps: str, seed: str) -> _Result:
   with tempfile.TemporaryDirectory() as directory:
     run_dir = pathlib.Path(directory) / 'run'
-    command = [sys.executable, str(_OURS), f'--task={task}', f'--seed={seed}']
+    command = [sys.executable, '-m', 'ftwax', 'train', task, f'--seed={seed}']
     command += [f'--max_num_actor_steps={steps}', f'--run_dir={run_dir}']
     _, seconds = _timed([*command, f'--eval_every={steps}'])
     rows = loggers.read_jsonl(loggers.log_path(run_dir, 'evaluation'))

@@ -51,7 +51,7 @@ class Clock(gymnasium.Wrapper):
 def run_ours(core, make, num_steps):
   """Trains our agent."""
   experiment = ftwax.ExperimentConfig(
-    name='ppo_cartpole',
+    name='CartPole-v1',
     agent=ppo.PPOConfig(
       core=core,
       skip_connection=False,

@@ -4,8 +4,8 @@ The subpackages are `ftwax.agents`, `ftwax.environments`, `ftwax.networks`,
 `ftwax.losses`, `ftwax.population`, `ftwax.replay`, `ftwax.records`,
 `ftwax.reporting`, `ftwax.runtime` and `ftwax.inference`.
 `ftwax.ExperimentConfig` describes an experiment, `ftwax.run` runs it, and
-`ftwax.load` loads an agent from an earlier run. Subpackages are imported on
-first use, so that `import ftwax` is fast.
+`ftwax.load` loads an agent from an earlier run. Modules are imported on first
+use, at any depth, so that `import ftwax` is fast and enough.
 """
 
 from ftwax import import_guard
@@ -16,6 +16,7 @@ with import_guard.guarded():
   import importlib
   from typing import TYPE_CHECKING, Any
 
+  from ftwax import submodules
   from ftwax.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -86,14 +87,11 @@ __all__ = (
 )
 
 
+_get_submodule, __dir__ = submodules.on_first_use(__name__)
+
+
 def __getattr__(name: str) -> Any:
   if name in _SHORTCUTS:
     module, attribute = _SHORTCUTS[name]
     return getattr(importlib.import_module(module), attribute)
-  if name in __all__:
-    return importlib.import_module(f'ftwax.{name}')
-  raise AttributeError(f"module 'ftwax' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-  return [*globals(), *__all__]
+  return _get_submodule(name)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import shapes, types
 
 _LOG_TWO_PI = math.log(2.0 * math.pi)
 
@@ -83,6 +83,12 @@ class Normal(NamedTuple):
 
   def log_prob(self, value: types.Array) -> types.Array:
     """Returns the log-density [...] of `value` [..., n]."""
+    shapes.check(
+      'log_prob',
+      loc=(self.loc, '... n'),
+      log_scale=(self.log_scale, '... n'),
+      value=(value, '... n'),
+    )
     z = (value - self.loc) * jnp.exp(-self.log_scale)
     log_densities = -0.5 * (jnp.square(z) + _LOG_TWO_PI) - self.log_scale
     return jnp.sum(log_densities, axis=-1)
@@ -93,6 +99,9 @@ class Normal(NamedTuple):
 
   def kl_divergence(self, other: 'Normal') -> types.Array:
     """Returns KL(self || other) [...]."""
+    shapes.check(
+      'kl_divergence', loc=(self.loc, '...'), other=(other.loc, '...')
+    )
     log_ratio = self.log_scale - other.log_scale
     distance = (self.loc - other.loc) * jnp.exp(-other.log_scale)
     squares = jnp.exp(2.0 * log_ratio) + jnp.square(distance)
@@ -132,6 +141,7 @@ class Dirichlet(NamedTuple):
 
     The density is over all shares but one, which the others determine.
     """
+    shapes.check('log_prob', logits=(self.logits, '...'), value=(value, '...'))
     # A sampled share may underflow to zero, whose logarithm is not finite.
     smallest = np.finfo(value.dtype).tiny
     log_value = jnp.log(jnp.maximum(value, smallest))
@@ -147,6 +157,9 @@ class Dirichlet(NamedTuple):
 
   def kl_divergence(self, other: 'Dirichlet') -> types.Array:
     """Returns KL(self || other) [...]."""
+    shapes.check(
+      'kl_divergence', logits=(self.logits, '...'), other=(other.logits, '...')
+    )
     change = self.concentration - other.concentration
     log_means = _mean_log(self.concentration)
     return (

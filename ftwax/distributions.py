@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import continuous, types
+from ftwax import continuous, shapes, types
 
 # Logit of a forbidden action: its probability is exactly zero in float32, while
 # entropies and gradients stay finite.
@@ -216,11 +216,21 @@ def log_prob(logits: types.ArrayTree, action: types.ArrayTree) -> types.Array:
 
   For continuous parts it is the log-density. `types.NO_ACTION` is treated as
   the first choice; such steps must be masked.
+
+  Args:
+    logits: [..., num_actions], or a continuous distribution, for each part.
+    action: int32 [...] or float32 [..., n] for each part.
+
+  Raises:
+    ValueError: if the axes of a part's logits and action do not agree.
   """
 
   def part_log_prob(part: Any, part_action: types.Array) -> types.Array:
     if continuous.is_part(part):
       return part.log_prob(part_action)
+    shapes.check(
+      'log_prob', logits=(part, '... _'), action=(part_action, '...')
+    )
     log_probs = jax.nn.log_softmax(part)
     # A one-hot sum instead of a gather, whose gradient is slow.
     is_taken = jax.nn.one_hot(
@@ -249,11 +259,18 @@ def entropy(logits: types.ArrayTree) -> types.Array:
 def kl_divergence(
   logits_p: types.ArrayTree, logits_q: types.ArrayTree
 ) -> types.Array:
-  """Returns KL(p || q) [...] in nats, summed over parts."""
+  """Returns KL(p || q) [...] in nats, summed over parts.
+
+  Raises:
+    ValueError: if the two differ in shape.
+  """
 
   def part_kl(part_p: Any, part_q: Any) -> types.Array:
     if continuous.is_part(part_p):
       return part_p.kl_divergence(part_q)
+    shapes.check(
+      'kl_divergence', logits_p=(part_p, '...'), logits_q=(part_q, '...')
+    )
     log_p = jax.nn.log_softmax(part_p)
     log_q = jax.nn.log_softmax(part_q)
     return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)

@@ -94,6 +94,15 @@ def is_image(spec: dm_env.specs.Array) -> bool:
   return shortest >= _MIN_IMAGE_SIDE and is_stack
 
 
+def is_signal(shape: Sequence[int]) -> bool:
+  """Returns whether an entry of this shape is a signal, [length, channels].
+
+  It is one if its length would do for an image and its channels are too few to
+  be a side of one: 30 x 3 and 30 x 1 are signals, 84 x 84 and 10 x 5 are not.
+  """
+  return len(shape) == 2 and shape[1] < _MIN_IMAGE_SIDE <= shape[0]
+
+
 def is_picture(spec: dm_env.specs.Array) -> bool:
   """Returns whether an entry is an image, or small but with color channels."""
   if is_image(spec):

@@ -13,7 +13,7 @@ import dm_env
 import jax
 import jax.numpy as jnp
 
-from ftwax import hyperparameters, types
+from ftwax import hyperparameters, shapes, types
 
 # One prior shared by all events, or a tuple with one for each.
 Priors = hyperparameters.Prior | tuple[hyperparameters.Prior, ...]
@@ -123,7 +123,13 @@ def reward(
 
   Returns:
     float32 [...].
+
+  Raises:
+    ValueError: if there is not a reward for each step, or not a weight for each
+      event.
   """
+  steps = jnp.shape(timestep.step_type)
+  shapes.check_leaves('reward', 'timestep.reward', timestep.reward, steps)
   events = jnp.asarray(timestep.reward, jnp.float32)
   # A scalar reward has no axis of events.
   if events.ndim == jnp.ndim(timestep.step_type):

@@ -3,8 +3,9 @@
 A part, such as a core or an auxiliary task, owns both. Options are static.
 Hyperparameters are data in the training state: a field annotated `Scalar` or
 `Integer` holds a number, which is fixed, or a prior, which a population may
-evolve. An agent collects them from its parts, so that it has exactly those that
-its parts read.
+evolve. None turns off what is annotated `Scalar | None`, and `Integers` are one
+or a tuple of several. An agent collects them from its parts, so that it has
+exactly those that its parts read.
 
 Ranges are metadata of fields, and checked here for all parts.
 """
@@ -23,6 +24,12 @@ from ftwax import hyperparameters, suggestions, types
 
 Scalar = hyperparameters.Scalar
 Integer = hyperparameters.Integer
+
+# Several hyperparameters of one field, if it holds a tuple.
+Integers = Integer | tuple[Integer, ...]
+
+# Of a hyperparameter that a part does without: None turns it off.
+_OPTIONAL = Scalar | None
 
 _NON_NEGATIVE = (0.0, math.inf)
 
@@ -61,7 +68,7 @@ def option(
 
 
 def scalar(
-  default: Scalar,
+  default: Scalar | None,
   low: float = 0.0,
   high: float = math.inf,
   unlimited: bool = False,
@@ -71,7 +78,8 @@ def scalar(
   Without this, a hyperparameter must not be negative, and be finite.
 
   Args:
-    default: a number or a prior.
+    default: a number or a prior; None where `Scalar | None` is annotated, for
+      a part that does without, and then has no such hyperparameter.
     low: smallest value.
     high: largest value.
     unlimited: whether it may be infinite, for no limit.
@@ -135,12 +143,19 @@ def collect(part: Part, path: str = '') -> dict[str, Hyperparameter]:
   kind: Any = type(part)
   collected = {}
   for name, is_integer in hyperparameters_of(kind).items():
-    collected[part.prefix + name] = Hyperparameter(
-      hyperparameters.as_prior(getattr(part, name), is_integer),
-      is_integer,
-      about(kind, name).get('bounds', _NON_NEGATIVE),
-      f'{path}{name}',
-    )
+    value = getattr(part, name)
+    if value is None:  # What it is for is off.
+      continue
+    numbers = {'': value}
+    if isinstance(value, tuple):
+      numbers = {f'_{index + 1}': one for index, one in enumerate(value)}
+    for index, (suffix, one) in enumerate(numbers.items()):
+      collected[part.prefix + name + suffix] = Hyperparameter(
+        hyperparameters.as_prior(one, is_integer),
+        is_integer,
+        about(kind, name).get('bounds', _NON_NEGATIVE),
+        f'{path}{name}.{index}' if suffix else f'{path}{name}',
+      )
   for field in dataclasses.fields(kind):
     value = getattr(part, field.name)
     for inner in value if isinstance(value, tuple) else (value,):
@@ -160,7 +175,7 @@ def read(config: Any, path: str) -> Any:
   """Returns a field of a config by its dotted path, through named parts."""
   for name in path.split('.'):
     if isinstance(config, tuple):
-      config = {part.name: part for part in config}[name]
+      config = dict(_named(config))[name]
     else:
       config = getattr(config, name)
   return config
@@ -171,22 +186,35 @@ def change(config: Any, path: str, value: Any) -> Any:
   name, _, rest = path.partition('.')
   if isinstance(config, tuple):
     return tuple(
-      change(part, rest, value) if part.name == name else part
-      for part in config
+      (change(part, rest, value) if rest else value) if own == name else part
+      for own, part in _named(config)
     )
   if rest and hasattr(config, name):
     value = change(getattr(config, name), rest, value)
   return config.replace(**{name: value})
 
 
+def _named(entries: tuple[Any, ...]) -> list[tuple[str, Any]]:
+  """Returns parts with their names, or numbers with their indices."""
+  return [
+    (getattr(entry, 'name', str(index)), entry)
+    for index, entry in enumerate(entries)
+  ]
+
+
+@functools.cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+  return typing.get_type_hints(kind)
+
+
 @functools.cache
 def hyperparameters_of(kind: Any) -> Mapping[str, bool]:
   """Returns whether each hyperparameter of a class is an integer, by name."""
-  hints = typing.get_type_hints(kind)
+  hints = _hints(kind)
   return {
-    field.name: hints[field.name] == Integer
+    field.name: hints[field.name] in (Integer, Integers)
     for field in dataclasses.fields(kind)
-    if hints[field.name] in (Scalar, Integer)
+    if hints[field.name] in (Scalar, Integer, Integers, _OPTIONAL)
   }
 
 
@@ -269,6 +297,7 @@ def _check_option(part: Part, field: Any) -> None:
   demand = f'one of {choices}'
   is_off = bool(choices) and value not in choices
   is_count = isinstance(default, int) and not isinstance(default, bool)
+  is_count |= str(field.type) == 'int | None'
   is_tuple = isinstance(value, tuple | list) and not is_count
   if is_tuple and len(value) > MAX_UNROLLED:
     raise ValueError(
@@ -332,11 +361,24 @@ def _is_inside(value: Any, ranges: Mapping[str, Any]) -> bool:
 
 def _check_prior(part: Part, name: str, is_integer: bool) -> None:
   """Raises a ValueError unless a hyperparameter is a number or a prior."""
-  kind = type(part)
+  kind: Any = type(part)
   value = getattr(part, name)
+  hint = _hints(kind)[name]
+  if value is None and hint == _OPTIONAL:
+    return
+  if isinstance(value, tuple) and hint == Integers:
+    for one in value:
+      _check_prior_value(kind, name, one, is_integer)
+    return
   # Equal agents compare as equal, however a fixed value is written.
   if isinstance(value, hyperparameters.Constant) and not is_integer:
     object.__setattr__(part, name, value := value.value)
+  _check_prior_value(kind, name, value, is_integer)
+
+
+def _check_prior_value(
+  kind: type, name: str, value: Any, is_integer: bool
+) -> None:
   if isinstance(value, bool) or not (
     isinstance(value, int | float | np.number) or hasattr(value, 'sample')
   ):

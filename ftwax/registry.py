@@ -41,7 +41,7 @@ _PART_HOMES: Mapping[str, str] = {
 
 # Those of makers of environments.
 _ENVIRONMENT_HOMES: Mapping[str, str] = {
-  'any_game': 'ftwax.experiments.any_game',
+  'any_game': 'ftwax.experiments.any_environment',
   'atari': 'ftwax.environments.atari',
   'atari_vector': 'ftwax.experiments.atari',
   'bandits': 'ftwax.environments.bandits',

@@ -5,39 +5,69 @@ from collections.abc import Collection, Mapping
 
 # Names here of what other libraries call otherwise.
 SYNONYMS: Mapping[str, str] = {
+  'algo': 'agent',
+  'algorithm': 'agent',
   'anneal_lr': 'decay',
   'clip_coef': 'clip_epsilon',
   'clip_eps': 'clip_epsilon',
   'clip_range': 'clip_epsilon',
   'ent_coef': 'entropy_cost',
-  'env': 'environment',
-  'env_id': 'environment',
+  'entropy_coeff': 'entropy_cost',
+  'exploration_loss_coeff': 'entropy_cost',
   'gamma': 'discount',
   'lr': 'learning_rate',
   'max_grad_norm': 'max_gradient_norm',
   'n_envs': 'num_environments',
   'n_epochs': 'num_epochs',
   'n_steps': 'sequence_length',
+  'n_timesteps': 'max_num_actor_steps',
   'net_arch': 'torso',
   'norm_adv': 'normalize_advantages',
+  'num_env_runners': 'num_actors',
   'num_envs': 'num_environments',
+  'num_envs_per_worker': 'num_environments',
   'num_steps': 'sequence_length',
+  'num_workers': 'num_actors',
+  'ppo_clip_ratio': 'clip_epsilon',
+  'recurrence': 'sequence_length',
+  'rnn_type': 'core',
+  'rollout': 'sequence_length',
+  'rollout_length': 'sequence_length',
   'steps': 'max_num_actor_steps',
   'timesteps': 'max_num_actor_steps',
   'total_timesteps': 'max_num_actor_steps',
   'update_epochs': 'num_epochs',
+  'use_rnn': 'core',
+  'value_loss_coeff': 'baseline_cost',
   'vf_coef': 'baseline_cost',
+  'vf_loss_coeff': 'baseline_cost',
+}
+
+# What does on the command line what a flag of another library does.
+ELSEWHERE: Mapping[str, str] = {
+  'capture_video': 'ftwax film RUN',
+  'cuda': 'JAX_PLATFORMS=cpu, since a GPU is used where JAX finds one',
+  'env': 'ftwax train ENVIRONMENT',
+  'env_id': 'ftwax train ENVIRONMENT',
+  'env_name': 'ftwax train ENVIRONMENT',
+  'net_arch': '--hidden_sizes=[64,64]',
+  'policy_kwargs': '--hidden_sizes=[64,64] or --core=lstm',
+  'track': '--loggers=wandb',
+  'wandb': '--loggers=wandb',
 }
 
 # What sets an option of an agent that one of its parts owns.
 OF_PARTS: Mapping[str, str] = {
   'cell_size': 'tasks=(tasks.PixelControl(cell_size=...),)',
+  'dropout': 'core=cores.LSTM(dropout=...)',
+  'dropout_keep_prob': 'core=cores.LSTM(dropout=1 - ...)',
   'entry_encodings': 'torso=torsos.Torso(encodings=...)',
   'entry_torsos': 'torso=torsos.Torso(entries=...)',
   'forget_bias': 'core=cores.LSTM(forget_bias=...)',
   'frame_entry': 'tasks=(tasks.PixelControl(entry=...),)',
   'hidden_size': 'core=cores.LSTM(hidden_size=...)',
   'image_torso': 'torso=...',
+  'layer_norm': 'core=cores.LSTM(layer_norm=True)',
   'learning_rate_decay_steps': '.decayed_over(num_steps)',
   'lstm_hidden_size': 'core=cores.LSTM(hidden_size=...)',
   'max_queue_size': 'queue=replay_options.Queue(max_size=...)',
@@ -63,6 +93,8 @@ def suggest(name: str, known: Collection[str]) -> str:
   """
   if name in OF_PARTS:
     return f'; did you mean {OF_PARTS[name]}?'
+  if name.startswith('-') and name.lstrip('-') in ELSEWHERE:
+    return f'; did you mean {ELSEWHERE[name.lstrip("-")]}?'
   meant = SYNONYMS.get(name.lstrip('-'), '')
   close = [one for one in known if one.lstrip('-') == meant]
   if meant and not close and name.startswith('-'):

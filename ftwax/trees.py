@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import shapes, types
 
 
 def align(mask: Any, leaf: Any) -> Any:
@@ -47,7 +47,11 @@ def where_rows(
 
   Returns:
     Leaves [..., *rest]: those of `on_true` where `mask` is true.
+
+  Raises:
+    ValueError: if a leaf does not begin with the axes of the mask.
   """
+  shapes.check_leaves('where_rows', 'on_false', on_false, jnp.shape(mask))
   return jax.tree.map(
     lambda new, old: jnp.where(align(mask, old), new, old), on_true, on_false
   )

@@ -154,8 +154,8 @@ class NetworkApply(Protocol):
   """Applies a network to one step of `B` sequences, leaves [B, ...].
 
   `seeds`, int32 [B], determine the network's noise; see `networks.noise`. With
-  None the network is deterministic: weights have no noise, nothing is dropped,
-  and latents are their means.
+  None the network is deterministic: weights have no noise, and latents are
+  their means.
   """
 
   def __call__(

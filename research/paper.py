@@ -517,6 +517,23 @@ def _of_wide_priors(options: Options) -> types.ActorVariables:
   return wide_priors.read_best(kept, 'copies')
 
 
+def strangers(options: Options) -> Found:
+  """Members against those of another run."""
+  member, others = load(options.run, options)[0], {}
+  for index, agent in enumerate(load(str(_path(options, 'phases')), options)):
+    others[str(index)] = agent.player
+  teams = [((0, 0), (1 + i, 1 + i)) for i in range(len(others))]
+  scores = play(
+    options,
+    config_of(options),
+    member.actor,
+    [member.variables],
+    others,
+    teams,
+  ).ravel()
+  return Found(_number(scores), judge(common.interval(scores), 0.5))
+
+
 def maps(options: Options) -> Found:
   """Maps of sizes that no member has seen."""
   return _elsewhere(
@@ -598,6 +615,12 @@ def people(options: Options) -> Found:
   )
 
 
+def collaboration(options: Options) -> Found:
+  """What people say of team mates, which no saved game holds."""
+  del options
+  return Found('saved games hold no judgement of team mates', UNTRIED)
+
+
 class Claim(NamedTuple):
   """A claim of the paper.
 
@@ -650,6 +673,7 @@ CLAIMS = {
     'phases',
   ),
   'mates': Claim('Agents play as well beside strangers', mates, 'wide'),
+  'strangers': Claim('Agents beat teams of strangers', strangers, 'phases'),
   'maps': Claim('Agents win on maps of other sizes', maps, '', True),
   'team_sizes': Claim('Agents win in teams of other sizes', team_sizes),
   'delays': Claim('Actions may be 5 steps late', delays),
@@ -663,6 +687,9 @@ CLAIMS = {
     'memory',
   ),
   'people': Claim('Agents beat strong human players', people),
+  'collaboration': Claim(
+    'People find agents more collaborative', collaboration
+  ),
 }
 
 # Parts of cells.

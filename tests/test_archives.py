@@ -127,5 +127,5 @@ def test_the_wheel_works_where_it_is_installed(archives, tmp_path):
   )
   assert ended.returncode == 0, ended.stderr
   assert ended.stdout.splitlines()[-1].startswith(str(site))
-  for name in ('capture_the_flag', 'continuous_control', 'impala', 'catch'):
+  for name in ('capture_the_flag', 'any_environment', 'impala', 'catch'):
     assert f'  {name} ' in ended.stdout

@@ -31,6 +31,7 @@ HAS_REVERB = import_guard.is_installed('reverb')
 FUNCTIONAL = [
   'types.py',
   'scans.py',
+  'shapes.py',
   'trees.py',
   'hyperparameters.py',
   'distributions.py',
@@ -59,6 +60,7 @@ FUNCTIONAL = [
 SHARED = {
   'types',
   'scans',
+  'shapes',
   'trees',
   'compilation',
   'hyperparameters',
@@ -70,6 +72,7 @@ SHARED = {
   'extras',
   'import_guard',
   'registry',
+  'submodules',
   'suggestions',
   'version',
 }
@@ -206,10 +209,16 @@ def test_arrows_run_down(room):
         assert target in allowed, f'{path} imports {name}'
 
 
+_ON_FIRST_USE = (
+  '__getattr__, __dir__ = submodules.on_first_use(__name__)'  # Its one line.
+)
+
+
 def test_packages_only_re_export():
   """An `__init__.py` has imports and names, but no code of its own.
 
-  Apart from that of the library itself, which imports its rooms on first use.
+  Apart from that of the library itself, which has shortcuts. What a package
+  imports on first use is imported for types alone.
   """
   for path in _files('.'):
     if path.name != '__init__.py' or path.parent == PACKAGE:
@@ -221,6 +230,13 @@ def test_packages_only_re_export():
         assert [ast.unparse(name) for name in node.targets] == ['__all__']
       elif isinstance(node, ast.Expr):  # Other Pythons get a clear error.
         assert ast.unparse(node) == 'compatibility.require_python_310(__name__)'
+      elif isinstance(node, ast.If):
+        lazy = node.orelse if node.orelse else node.body
+        (line,) = ast.parse(_ON_FIRST_USE).body
+        assert [*map(ast.dump, lazy)] == [ast.dump(line)], path
+        assert ast.unparse(node.test).endswith('TYPE_CHECKING')
+        for each in node.body if node.orelse else ():
+          assert isinstance(each, ast.ImportFrom), f'{path}'
       else:
         assert isinstance(node, ast.Import | ast.ImportFrom), f'{path}'
 
@@ -281,7 +297,7 @@ LIGHT = [
   'ftwax',
   'ftwax.types',
   'ftwax.hyperparameters',
-  'ftwax.losses.vtrace',
+  'ftwax.losses.v_trace',
   'ftwax.networks.recurrent',
   'ftwax.agents.impala',
   'ftwax.agents.actor_critic.learning',
@@ -376,3 +392,72 @@ def test_few_files_name_the_config_of_an_experiment():
   for path in _files('.'):
     if 'ExperimentConfig' in path.read_text('utf-8'):
       assert any(path.is_relative_to(room) for room in rooms), path
+
+
+def _packages():
+  """Returns the packages with names for users, by their paths."""
+  rooms = {path.parent for path in _files('.') if path.name == '__init__.py'}
+  commands = {PACKAGE / name for name in ('cli', 'experiments', 'web')}
+  return sorted(rooms - commands)
+
+
+@pytest.mark.parametrize(
+  'folder', _packages(), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_packages_import_what_is_missing_on_first_use(folder):
+  assert 'submodules.on_first_use(__name__)' in (
+    folder / '__init__.py'
+  ).read_text('utf-8')
+
+
+def test_names_of_a_package_are_imported_at_once_or_for_types():
+  """Type checkers and editors see each name in `__all__`."""
+  for folder in _packages():
+    names = {
+      alias.asname or alias.name
+      for node in _import_nodes(folder / '__init__.py')
+      for alias in node.names
+    }
+    tree = ast.parse((folder / '__init__.py').read_text('utf-8'))
+    for node in tree.body:
+      if ast.unparse(node).startswith('__all__ = '):
+        missing = set(ast.literal_eval(node.value)) - names
+        assert not missing, f'{folder}: {missing}'
+
+
+FIRST_USE = """
+import sys
+import ftwax
+assert not {'jax', 'numpy', 'gymnasium'} & set(sys.modules)
+import ftwax.environments
+assert 'ftwax.environments.gymnasium_adapter' not in sys.modules
+assert not {'gymnasium', 'ale_py', 'pettingzoo'} & set(sys.modules)
+assert {'atari', 'pgx_adapter'} <= set(dir(ftwax.environments))
+assert 'ftwax.environments.atari' not in sys.modules
+ftwax.environments.atari.AtariConfig, ftwax.networks.rpth_level.Level
+from ftwax.environments import pgx_adapter
+try:
+  ftwax.environments.atri
+except AttributeError as error:
+  assert error.name == 'atri' and error.obj is ftwax.environments
+  print(error)
+"""
+
+
+def test_submodules_are_imported_on_first_use():
+  result = _python(FIRST_USE)
+  assert result.returncode == 0, result.stderr
+  expected = "module 'ftwax.environments' has no attribute 'atri'"
+  assert result.stdout.strip() == expected
+
+
+def test_a_submodule_that_lacks_a_package_says_which(tmp_path):
+  (tmp_path / 'it').mkdir()
+  (tmp_path / 'it' / '__init__.py').write_text(
+    'from ftwax import submodules\n' + _ON_FIRST_USE
+  )
+  (tmp_path / 'it' / 'one.py').write_text('import no_such_package')
+  result = _python(
+    f'import sys; sys.path.insert(0, {str(tmp_path)!r}); import it; it.one'
+  )
+  assert "No module named 'no_such_package'" in result.stderr

@@ -13,6 +13,9 @@ import pytest
 
 import ftwax
 from ftwax import registry
+from ftwax.agents import ppo
+from ftwax.agents.actor_critic import optimization, tasks
+from ftwax.networks import cores, torsos
 
 _PACKAGE = pathlib.Path(registry.__file__).parent
 
@@ -185,3 +188,25 @@ def test_the_page_for_attackers_names_what_is_there():
   assert len(named) > 15
   for name in named:
     assert (root / 'tests' / name).exists() or (_PACKAGE / name).exists(), name
+
+
+# What a name says beyond the class of its part.
+_SAID = {
+  'rpth_dnc': {'memory': cores.Memory()},
+  **{name: {'image': name} for name in torsos.NAMED},
+}
+
+
+@pytest.mark.parametrize('home', [cores, optimization, tasks, torsos])
+def test_a_name_is_its_part_with_all_defaults(home):
+  assert home.NAMED
+  for name, part in home.NAMED.items():
+    assert part == type(part)(**_SAID.get(name, {})), name
+    assert home.find(name) is part
+
+
+def test_agents_take_a_name_or_its_part_alike():
+  for name, part in (('dnc', cores.DNC()), ('lru', cores.LRU())):
+    by_name = ppo.PPOConfig(core=name).priors
+    assert by_name == ppo.PPOConfig(core=part).priors
+    assert cores.find(name) == part

@@ -1,4 +1,4 @@
-"""Sizes of the library and of its functions."""
+"""Sizes of functions; `tests/sizes.py` prints those of the library."""
 
 import ast
 import functools
@@ -9,13 +9,6 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / 'ftwax'
 FILES = sorted(PACKAGE.rglob('*.py'))
-# What pages quote or an open goal needs, outside of the wheel.
-LABORATORY = [
-  path
-  for folder in ('benchmarks', 'research')
-  for path in (ROOT / folder).rglob('*.py')
-]
-
 MAX_BODY_LINES = 60
 MAX_ARGUMENTS = 8
 
@@ -47,39 +40,6 @@ def _num_arguments(function):
     )
   ]  # fmt: skip
   return len([name for name in names if name not in ('self', 'cls')])
-
-
-# The size of the library. It only falls: a commit that shrinks the library
-# lowers these numbers, and one that adds deletes first.
-MAX_LINES = 53_538
-MAX_STATEMENTS = 20_825
-
-
-def test_the_library_only_shrinks():
-  assert sum(map(_num_lines, FILES)) <= MAX_LINES
-  assert sum(map(_num_statements, FILES)) <= MAX_STATEMENTS
-
-
-# Likewise of benchmarks and research together.
-MAX_LABORATORY_LINES = 7_766
-
-
-def test_the_laboratory_only_shrinks():
-  assert sum(map(_num_lines, LABORATORY)) <= MAX_LABORATORY_LINES
-
-
-def _num_lines(path):
-  return len(path.read_text('utf-8').splitlines())
-
-
-def _num_statements(path):
-  return sum(
-    isinstance(node, ast.stmt)
-    and not (
-      isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    )
-    for node in _nodes(path)
-  )
 
 
 @pytest.mark.parametrize(

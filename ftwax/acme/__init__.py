@@ -7,6 +7,9 @@ run does with `replay='reverb'`, and `program` is a distributed run as a program
 of Launchpad. Importing this package loads TensorFlow (about 6 s).
 """
 
+from typing import TYPE_CHECKING
+
+from ftwax import submodules
 from ftwax.acme import compatibility
 
 compatibility.require_python_310(__name__)
@@ -25,6 +28,9 @@ from ftwax.acme.tables import (  # noqa: E402
 from ftwax.acme.variables import VariableClient  # noqa: E402
 from ftwax.replay.replay_options import ReplayOptions  # noqa: E402
 from ftwax.replay.trajectories import Sequences, make_template  # noqa: E402
+
+if not TYPE_CHECKING:
+  __getattr__, __dir__ = submodules.on_first_use(__name__)
 
 __all__ = (
   'Actor',

@@ -31,7 +31,7 @@ from launchpad.nodes.python import local_multi_processing
 from ftwax import types
 from ftwax.acme import builder, local, loopback, namespaces, servers
 from ftwax.population import state as state_lib
-from ftwax.records import checkpoints, run_directory
+from ftwax.records import checkpoints
 from ftwax.runtime import (
   evaluation,
   generations,
@@ -65,6 +65,7 @@ def make_program(
   num_eval_episodes: int = 10,
   *,
   run_dir: str | pathlib.Path | None = None,
+  resume: bool = False,
   settings: settings_lib.Settings | None = None,
   name: str = 'ftwax',
   program: lp.Program | None = None,
@@ -78,8 +79,9 @@ def make_program(
     eval_every: see `runner.run_experiment`; None for no evaluator.
     num_eval_episodes: minimum number of episodes of each member in an
       evaluation.
-    run_dir: directory of the run, made by `run_directory`, which continues from
-      its newest checkpoint. By default a new one in `runs/<name>`.
+    run_dir: directory of the run; by default a new one in `runs/<name>`.
+    resume: whether to continue from the newest checkpoint in `run_dir`, by
+      default in the newest run of this name.
     settings: numbers of nodes.
     name: name of the program.
     program: program to which the nodes are added; a new one if None.
@@ -89,6 +91,7 @@ def make_program(
 
   Raises:
     ExposedError: if ports cannot be closed to other machines.
+    RunDirectoryError: if the run directory cannot be made or resumed.
     ValueError: if a label is already used in `program`, or see `runner.check`.
   """
   period = evaluation.make_period(eval_every)
@@ -101,10 +104,6 @@ def make_program(
     )
   if not experiment.expose:
     loopback.check()
-  if run_dir is None:
-    run_dir = run_directory.create(
-      'runs', experiment.name, experiment.seed, experiment
-    )
   program = program or lp.Program(name)
   in_use = sorted(set(LABELS) & set(program.groups))
   if in_use:
@@ -112,6 +111,22 @@ def make_program(
       f'labels {in_use} must not occur twice in a program; choose other labels'
       f' than {LABELS} for your own nodes.'
     )
+  # Errors of parts and nodes come before a run directory is made.
+  directory = runs.open_run_directory(experiment, run_dir, resume)
+  return _fill(
+    program, experiment, directory, period, num_eval_episodes, settings
+  )
+
+
+def _fill(
+  program: lp.Program,
+  experiment: experiment_lib.ExperimentConfig,
+  directory: pathlib.Path,
+  period: evaluation.Period | None,
+  num_eval_episodes: int,
+  settings: settings_lib.Settings,
+) -> lp.Program:
+  """Adds the nodes of a run, which writes to `directory`, to a program."""
   handles = _add_nodes(
     program, experiment, settings, num_eval_episodes if period else None
   )
@@ -122,7 +137,7 @@ def make_program(
       experiment,
       period,
       num_eval_episodes,
-      str(pathlib.Path(run_dir).absolute()),
+      str(directory.absolute()),
       settings,
       handles,
     ),
@@ -157,12 +172,15 @@ def run_experiment(
   """Makes the program and launches it; see `runner.run_experiment`."""
   if experiment.watch:  # Here, since no browser reaches the nodes' namespace.
     live_page.start(directory)
-  program = make_program(
+  if not experiment.expose:
+    loopback.check()
+  program = _fill(
+    lp.Program('ftwax'),
     experiment.replace(watch=False),
-    eval_every,
+    directory,
+    evaluation.make_period(eval_every),
     num_eval_episodes,
-    run_dir=directory,
-    settings=settings,
+    settings,
   )
   if not flags.FLAGS.is_parsed():
     flags.FLAGS.mark_as_parsed()

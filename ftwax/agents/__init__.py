@@ -3,6 +3,9 @@
 Each agent is a config; `ftwax.acme` has its actor and learner for acme.
 """
 
+from typing import TYPE_CHECKING
+
+from ftwax import submodules
 from ftwax.agents import a2c, a3c, ftw, impala, named, ppo, rl2, unreal
 from ftwax.agents.a2c import A2CConfig
 from ftwax.agents.a3c import A3CConfig
@@ -12,6 +15,9 @@ from ftwax.agents.impala import IMPALAConfig
 from ftwax.agents.ppo import PPOConfig
 from ftwax.agents.rl2 import RL2Config
 from ftwax.agents.unreal import UNREALConfig
+
+if not TYPE_CHECKING:
+  __getattr__, __dir__ = submodules.on_first_use(__name__)
 
 __all__ = (
   'A2CConfig',

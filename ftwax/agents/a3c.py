@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 from ftwax import registry, types
 from ftwax.agents import a2c
 from ftwax.losses import policy_loss as policy_loss_lib
-from ftwax.losses import vtrace
+from ftwax.losses import v_trace
 
 
 @registry.register('agent.a3c')
@@ -71,7 +71,7 @@ def _corrected_loss(
   normalize_advantages: bool,
 ) -> policy_loss_lib.PolicyLossOutput:
   """Computes V-trace with the lambda of generalized advantage estimation."""
-  return vtrace.vtrace_loss(
+  return v_trace.vtrace_loss(
     transitions,
     hyperparameters,
     lambda_=hyperparameters.gae_lambda,

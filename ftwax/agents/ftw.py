@@ -35,6 +35,9 @@ LogUniform = hyperparameters.LogUniform
 
 _SIZE = 256
 
+# The memory of the whole agent, which its levels share.
+MEMORY = cores.Memory(num_slots=450, word_size=32, num_reads=4)
+
 
 @registry.register('agent.ftw')
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +57,7 @@ class FTWConfig(impala.IMPALAConfig):
 
   core: str | cores.MakeCore = cores.RPTH(  # noqa: RUF009
     _SIZE,
-    memory=cores.Memory(),
+    memory=MEMORY,
     slow_period=hyperparameters.UniformInteger(5, 20),
     fast_to_slow_gradient_scale=LogUniform(0.1, 1.0),
   )

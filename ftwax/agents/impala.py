@@ -14,7 +14,7 @@ from ftwax.agents import a2c
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import optimization
 from ftwax.losses import policy_loss as policy_loss_lib
-from ftwax.losses import vtrace
+from ftwax.losses import v_trace
 
 
 @registry.register('agent.impala')
@@ -55,5 +55,5 @@ class IMPALAConfig(config_lib.ActorCriticConfig):
   @property
   def _default_loss(self) -> policy_loss_lib.PolicyLoss:
     return functools.partial(
-      vtrace.vtrace_loss, normalize_advantages=self.normalize_advantages
+      v_trace.vtrace_loss, normalize_advantages=self.normalize_advantages
     )

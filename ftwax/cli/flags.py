@@ -18,7 +18,7 @@ import sys
 import textwrap
 import types as python_types
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from ftwax import import_guard, suggestions
@@ -37,10 +37,12 @@ class Parsed(NamedTuple):
   Attributes:
     options: the values of all fields.
     given: names of the fields that the command line sets.
+    unknown: the values of flags that no field has, as they were typed.
   """
 
   options: Any
   given: frozenset[str]
+  unknown: Mapping[str, str]
 
 
 def flag(default: Any, text: str, choices: Sequence[str] = ()) -> Any:
@@ -103,7 +105,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(
-  kind: type, argv: Sequence[str], command: str, description: str
+  kind: type,
+  argv: Sequence[str],
+  command: str,
+  description: str | Callable[[Any], str],
+  keeps_unknown: bool = False,
 ) -> Parsed:
   """Parses a command line.
 
@@ -114,7 +120,10 @@ def parse(
     kind: dataclass of the options.
     argv: words after the command.
     command: the command, for messages.
-    description: text at the top of the help.
+    description: text at the top of the help. It may be a function of the
+      options if these have a method `defaults`, which returns the defaults that
+      depend on other options.
+    keeps_unknown: whether to return unknown flags in place of an error.
   """
   fields = dataclasses.fields(kind)
   hints = typing.get_type_hints(kind)
@@ -131,19 +140,24 @@ def parse(
   names = [field.name for field in fields]
   words = _normalize(argv[:1] if rests else argv, names)
   words += argv[1:] if rests else []
-  if {'-h', '--help'}.intersection(words[:1] if rests else words):
+  asks = {'-h', '--help'}.intersection(words[:1] if rests else words)
+  if asks and not callable(description):
     print(_help(kind, command, description))
     raise SystemExit(0)
-  arguments, unknown = parser.parse_known_args(words)
+  arguments, rest = parser.parse_known_args(
+    [word for word in words if word not in asks]
+  )
   values = vars(arguments)
-  if unknown:
-    name = unknown[0].partition('=')[0]
+  unknown, others = _collect(rest)
+  for name in () if keeps_unknown else unknown:
     known = [*parser._option_string_actions, '--help']
-    if name.startswith('-'):
-      parser.error(f'there is no flag {name}{suggestions.suggest(name, known)}')
+    parser.error(f'there is no flag {name}{suggestions.suggest(name, known)}')
+  if others:
     positions = [f.name.upper() for f in fields if 'position' in f.metadata]
     wanted = ' '.join(positions) or 'none'
-    parser.error(f'arguments besides flags ({unknown}) must be {wanted}')
+    is_change = re.match(r'[\w.]+=', others[0])
+    meant = f'; did you mean --set {others[0]}?' if is_change else ''
+    parser.error(f'arguments besides flags ({others}) must be {wanted}{meant}')
   if 'verbosity' in values:
     with import_guard.guarded():
       from absl import logging
@@ -152,7 +166,33 @@ def parse(
   for name, value in values.items():
     if typing.get_origin(hints[name]) is tuple:
       values[name] = _to_tuple(value, hints[name])
-  return Parsed(kind(**values), frozenset(values))
+  options = kind(**values)
+  if asks and callable(description):
+    print(_help(kind, command, description(options), options.defaults()))
+    raise SystemExit(0)
+  return Parsed(options, frozenset(values), unknown)
+
+
+def error(command: str, message: str) -> NoReturn:
+  """Prints a message and exits, as after a wrong argument of a command."""
+  _Parser(prog=command).error(message)
+
+
+def _collect(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+  """Returns unknown flags with their values, and the words besides these."""
+  unknown: dict[str, str] = {}
+  others: list[str] = []
+  waiting = ''  # A flag whose value may follow.
+  for word in words:
+    if word.startswith('-') and not re.match(r'-[\d.]', word):
+      name, equals, value = word.partition('=')
+      unknown[name] = value if equals else 'true'
+      waiting = '' if equals else name
+    elif waiting:
+      unknown[waiting], waiting = word, ''
+    else:
+      others.append(word)
+  return unknown, others
 
 
 def _normalize(words: Sequence[str], names: Collection[str]) -> list[str]:
@@ -219,7 +259,12 @@ def _members(kind: Any) -> tuple[Any, ...]:
   return typing.get_args(kind) if is_union else (kind,)
 
 
-def _help(kind: type, command: str, description: str) -> str:
+def _help(
+  kind: type,
+  command: str,
+  description: str,
+  defaults: Mapping[str, Any] | None = None,
+) -> str:
   """Formats the flags, those of this class first, then those of its bases."""
   fields = dataclasses.fields(kind)
   words = []
@@ -242,22 +287,24 @@ def _help(kind: type, command: str, description: str) -> str:
       entry = field.name.upper(), _about(kind, field.name).get('help', '')
       groups['arguments'] += _columns(*entry)
     else:
-      entry = _label(field), _about(kind, field.name).get('help', '')
+      default = (defaults or {}).get(field.name, field.default)
+      label = _label(field.name, default)
+      entry = label, _about(kind, field.name).get('help', '')
       groups.setdefault(titles[field.name], []).extend(_columns(*entry))
   for title, rows in groups.items():
     lines += ['', f'{title}:', *rows] if rows else []
   return '\n'.join(lines)
 
 
-def _label(field: Any) -> str:
+def _label(name: str, default: Any) -> str:
   """Returns a flag with its default."""
-  if field.default is True:
-    return f'--no{field.name}'
-  if field.default is False:
-    return f'--{field.name}'
-  if field.default in (None, ()):
-    return f'--{field.name}=...'
-  return f'--{field.name}={field.default}'
+  if default is True:
+    return f'--no{name}'
+  if default is False:
+    return f'--{name}'
+  if default in (None, ()):
+    return f'--{name}=...'
+  return f'--{name}={default}'
 
 
 def _columns(label: str, text: str) -> list[str]:

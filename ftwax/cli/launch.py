@@ -13,6 +13,7 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import json
 import pathlib
 import sys
 import types
@@ -24,7 +25,7 @@ import cloudpickle
 from absl import logging
 
 import ftwax
-from ftwax import extras, import_guard, suggestions
+from ftwax import extras, import_guard, parts, suggestions
 from ftwax.cli import commands, flags, tasks
 from ftwax.environments import jax_adapters, process_games
 from ftwax.records import checkpoints, config_files, log_values, rebuilding
@@ -254,10 +255,10 @@ def find(
   """Finds an experiment and parses its options.
 
   Args:
-    source: name of an experiment of the library or of one of `tasks.TASKS`,
-      the path of an experiment file, FILE.py:FUNCTION, or an environment: a
-      Gymnasium id, FILE.py:NAME or MODULE:NAME.
-    argv: flags of the experiment.
+    source: name of an experiment of the library, the path of an experiment
+      file, FILE.py:FUNCTION, or an environment: a Gymnasium id, FILE.py:NAME,
+      MODULE:NAME or LIBRARY:NAME.
+    argv: flags of the experiment, and its fields by their last names.
     command: the command that they belong to, for messages.
     extra: dataclass of further flags, whose defaults take precedence.
 
@@ -265,9 +266,7 @@ def find(
     SystemExit: after `--help`, or with status 2 after an invalid flag.
     ValueError: if there is no such experiment.
   """
-  if source in tasks.TASKS:
-    source, *settings = tasks.TASKS[source]
-    argv = [*settings, *argv]
+  typed = source
   file, _, name = source.partition(':')
   path = pathlib.Path(file)
   if path.suffix != '.py':
@@ -290,17 +289,105 @@ def find(
       f' ExperimentConfig, and there is no {name or "build"}; write'
       f' {file}:FUNCTION.'
     )
-  words = f'ftwax {command} {source}'
-  if not name and path.stem != source:
-    words = file  # It is run itself.
+  words = f'ftwax {command} {typed}'
   description = (module.__doc__ or '').strip().partition('\n')[0]
+  if source == _ANY != typed:
+    description = f'Trains in {typed}.'
+  elif not name and path.stem != source:
+    words = file  # It is run itself.
   kind = _options_class(function) or Options
   if extra is not None:
     kind = dataclasses.make_dataclass(
       'Both', [], bases=(extra, kind), frozen=True
     )
-  parsed = flags.parse(kind, argv, words, description)
-  return Experiment(module, function, *_set_fields(*parsed))
+  introduce = getattr(module, 'introduce', lambda options: '')
+  has_defaults = issubclass(kind, Options)
+  parsed = flags.parse(
+    kind,
+    argv,
+    words,
+    (lambda options: f'{description}\n\n{introduce(options)}'.strip())
+    if has_defaults
+    else description,
+    keeps_unknown=has_defaults,
+  )
+  found = Experiment(
+    module, function, *_set_fields(parsed.options, parsed.given)
+  )
+  return _set_by_last_name(found, parsed.unknown, words)
+
+
+def _set_by_last_name(
+  found: Experiment, unknown: Mapping[str, str], command: str
+) -> Experiment:
+  """Sets fields of the experiment, such as `--learning_rate=1e-3`.
+
+  Args:
+    found: the experiment.
+    unknown: values of flags that are none of its options.
+    command: the command, for messages.
+
+  Raises:
+    SystemExit: with status 2, if no field has this last name, or several have.
+  """
+  own = [field.name for field in dataclasses.fields(found.options)]
+  own += [f'no{name}' for name in own if _is_bool(found.options, name)]
+  for flag, value in unknown.items():
+    # Built anew, since a flag before it may have brought the part.
+    experiment = found.build()
+    paths = _paths_by_last_name(experiment)
+    name = flag.lstrip('-')
+    if name not in paths and name.startswith('no') and name[2:] in paths:
+      name, value = name[2:], 'false'
+    matches = paths.get(name, [])
+    if len(matches) > 1:
+      choices = ' or '.join(f'--set {path}={value}' for path in matches)
+      message = f'{flag} names {len(matches)} fields; choose {choices}.'
+      flags.error(command, message)
+    if not matches:
+      known = [f'--{one}' for one in (*own, *paths, 'help')]
+      meant = suggestions.suggest(flag, known)
+      flags.error(command, f'there is no flag {flag}{meant}')
+    if isinstance(parts.read(experiment, matches[0]), tuple):
+      value = _to_list(value)
+    changed = (*found.options.set, f'{matches[0]}={value}')
+    options = dataclasses.replace(found.options, set=changed)
+    found = found._replace(options=options)
+  return found
+
+
+def _is_bool(options: Any, name: str) -> bool:
+  return isinstance(getattr(options, name), bool)
+
+
+def _to_list(words: str) -> str:
+  """Returns a list as `--set` reads it, of words or numbers with commas."""
+  if words.startswith('['):
+    return words
+  numbers = f'[{words}]'
+  is_list = isinstance(config_files.parse(f'value={numbers}')['value'], list)
+  return numbers if is_list else json.dumps(words.split(','))
+
+
+# Fields of an experiment with fields that are no options.
+_OTHERS = ('environment', 'opponents', 'held_out')
+
+
+def _paths_by_last_name(config: Any, path: str = '') -> dict[str, list[str]]:
+  """Returns the paths of fields, and of fields of parts, by last names."""
+  paths: dict[str, list[str]] = {}
+  for field in dataclasses.fields(config):
+    value = getattr(config, field.name)
+    paths.setdefault(field.name, []).append(f'{path}{field.name}')
+    for part in value if isinstance(value, tuple) else (value,):
+      if dataclasses.is_dataclass(part) and field.name not in _OTHERS:
+        within = f'{path}{field.name}.'
+        if isinstance(value, tuple):
+          within += f'{getattr(part, "name", "")}.'
+        below = _paths_by_last_name(part, within)
+        for last, found in below.items():
+          paths.setdefault(last, []).extend(found)
+  return paths
 
 
 def _check_environment(source: str) -> None:
@@ -412,6 +499,9 @@ def main(source: str, argv: Sequence[str] | None = None) -> None:
       print(config_files.to_toml(config_files.to_json(found.build())))
     else:
       devices.prepare(options.runtime, options.num_devices)
+      introduce = getattr(found.module, 'introduce', None)
+      if introduce is not None and (lines := introduce(options)):
+        print(lines)
       experiment = found.build()
       result = _run(experiment, options, found.given)
       if hasattr(found.module, 'finish'):

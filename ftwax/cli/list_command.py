@@ -37,7 +37,7 @@ def run(options: Options) -> int:
   """Prints the lists."""
   for kind in [options.kind] if options.kind else _KINDS:
     if kind == 'tasks':
-      lines = {name: ' '.join(words) for name, words in tasks.TASKS.items()}
+      lines = {name: _flags(name) for name in tasks.TASKS}
     else:
       lines = {
         path.name.removesuffix('.py'): commands.first_line(path)
@@ -49,6 +49,11 @@ def run(options: Options) -> int:
       print(f'  {name:{width}}  {line}')
     print()
   return 0
+
+
+def _flags(task: str) -> str:
+  values = tasks.find(task).flags or tasks.CONTINUOUS.flags
+  return ' '.join(f'--{name}={value}' for name, value in values.items())
 
 
 def _modules(package: pathlib.Path) -> Iterator[pathlib.Path]:

@@ -4,6 +4,9 @@ Adapters such as `ftwax.environments.gymnasium_adapter` import their library
 only when they are imported themselves.
 """
 
+from typing import TYPE_CHECKING
+
+from ftwax import submodules
 from ftwax.environments import (
   absences,
   bandits,
@@ -20,6 +23,21 @@ from ftwax.environments import (
 from ftwax.environments.functional import FunctionalEnvironment, FunctionalGame
 from ftwax.environments.games import GameEnvironment
 from ftwax.environments.process_games import Stepping
+
+if TYPE_CHECKING:
+  from ftwax.environments import (
+    adapting,
+    atari,
+    atari_vector,
+    gymnasium_adapter,
+    jax_adapters,
+    jaxmarl_adapter,
+    pettingzoo_adapter,
+    pgx_adapter,
+    vector,
+  )
+else:
+  __getattr__, __dir__ = submodules.on_first_use(__name__)
 
 __all__ = (
   'FunctionalEnvironment',
@@ -40,8 +58,10 @@ __all__ = (
   'games',
   'gymnasium_adapter',
   'jax_adapters',
+  'jaxmarl_adapter',
   'memory_chain',
   'pettingzoo_adapter',
+  'pgx_adapter',
   'recall',
   'vector',
 )

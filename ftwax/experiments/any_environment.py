@@ -1,19 +1,52 @@
-"""Any agent in any environment: `ftwax train MountainCar-v0` runs this.
+"""Any agent in any environment or game: `ftwax train ENVIRONMENT` runs this.
 
-The environment is the id of a Gymnasium environment, or FILE.py:NAME or
-MODULE:NAME of a class or function that makes one.
+The environment is the id of a Gymnasium environment, FILE.py:NAME or
+MODULE:NAME of a class or function that makes one, or LIBRARY:NAME of
+
+    brax, craftax, gymnax, jumanji, navix, playground, xminigrid
+    pgx, jaxmarl, mpe2     games of several players
+
+Where settings that suit it are known, they are the defaults; `cli/tasks.py` has
+them. Members of a population play games of several players with each other. In
+games of several teams they are evaluated against players that act at random.
 """
 
+import contextlib
 import dataclasses
+import functools
 import importlib
+import json
 from typing import Any
 
+import jax
+import numpy as np
+
 import ftwax
-from ftwax import import_guard
-from ftwax.agents import named
-from ftwax.cli import flags, launch
-from ftwax.environments import adapting, jax_adapters
+from ftwax import continuous, extras, import_guard, registry, types
+from ftwax.agents import named, ppo
+from ftwax.cli import flags, launch, tasks
+from ftwax.environments import (
+  adapting,
+  game_vectors,
+  games,
+  jax_adapters,
+  jaxmarl_adapter,
+  pgx_adapter,
+)
 from ftwax.networks import cores
+from ftwax.population import players, population_config, selection
+from ftwax.records import config_files
+
+# The team of each agent of the particle environments.
+_TEAMS = {
+  'simple_spread': (0, 0, 0),
+  'simple_tag': (0, 0, 0, 1),
+  'simple_adversary': (0, 1, 1),
+  'simple_push': (0, 1),
+  'simple_crypto': (0, 1, 1),
+}
+
+_PPO = ppo.PPOConfig.name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,24 +55,115 @@ class Options(launch.Options):
 
   eval_every: int = 50_000
   environment: str = flags.flag(
-    'CartPole-v1', 'A Gymnasium id, FILE.py:NAME or MODULE:NAME.'
+    'CartPole-v1', 'A Gymnasium id, FILE.py:NAME, MODULE:NAME or LIBRARY:NAME.'
   )
-  agent: str = flags.flag('ppo', 'The agent.', named.STANDARD)
+  agent: str = flags.flag(_PPO, 'The agent.', named.STANDARD)
   core: str | None = flags.flag(
     None,
     "The recurrent core; the agent's own by default.",
     tuple(cores.NAMED),
   )
+  num_members: int = flags.flag(1, 'Members of the population.')
+
+  def defaults(self) -> dict[str, Any]:
+    """Returns the flags that suit the task."""
+    return dict(find_settings(self).flags)
+
+
+def find_settings(options: Options) -> tasks.Settings:
+  """Returns the settings that suit the task, without what flags choose."""
+  name, is_continuous = options.environment, False
+  with contextlib.suppress(Exception):  # Reported when it is made.
+    parts = jax.tree.leaves(_read_spec(name).environment.actions)
+    is_continuous = all(map(continuous.is_spec, parts))
+  settings = tasks.find(name, is_continuous)
+  fields = {
+    path: value
+    for path, value in settings.fields.items()
+    if not path.startswith('agent.')
+    or options.agent == _PPO
+    and not (options.core and path.startswith(_OF_CORES))
+  }
+  return settings._replace(
+    fields=fields, decays=settings.decays and options.agent == _PPO
+  )
+
+
+_OF_CORES = ('agent.core', 'agent.skip_connection')
+
+
+def introduce(options: Options) -> str:
+  """Returns what is known of a task, for the first lines of its run."""
+  lines = tasks.describe(find_settings(options))
+  if not lines:
+    return ''
+  return '\n'.join([f'Settings that suit {options.environment}:', *lines])
 
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
+  settings = find_settings(options)
+  changes: dict[str, Any] = {}
+  for path, value in settings.fields.items():
+    change = config_files.parse(f'{path}={json.dumps(value)}')
+    changes = config_files.merge(changes, change)
   core: dict[str, Any] = {} if options.core is None else {'core': options.core}
-  return ftwax.ExperimentConfig(
+  source = options.environment
+  named_by: dict[str, Any] = {}
+  if source.partition(':')[0] in (*_GAMES, 'pgx'):
+    named_by = {'name': f'{options.agent}_{source.replace(":", "_")}'}
+  experiment = ftwax.ExperimentConfig(
     agent=named.AGENTS[options.agent](**core),
-    environment=_find(options.environment),
+    environment=_find(source),
+    **named_by,
     **options.fields(),
   )
+  experiment = launch.change(experiment, changes)
+  agent = experiment.agent
+  teams = _find_teams(source)
+  if settings.fields and options.agent == _PPO:
+    seats = options.num_environments * len(teams) // options.num_members
+    agent = agent.replace(batch_size=max(agent.batch_size, seats))
+  agent = options.configure(agent)
+  if settings.decays:
+    agent = agent.decayed_over(options.max_num_actor_steps, options.num_members)
+  experiment = experiment.replace(agent=agent)
+  if len(teams) == options.num_members == 1:
+    return experiment
+  return _seat(experiment, options, is_rated=max(teams) > 0)
+
+
+def _find_teams(source: str) -> tuple[int, ...]:
+  """Returns the team of each player."""
+  if source.partition(':')[0] in jax_adapters.LIBRARIES:
+    return (0,)  # Known without the library.
+  return tuple(_read_spec(source).teams)
+
+
+def _seat(
+  experiment: ftwax.ExperimentConfig, options: Options, is_rated: bool
+) -> ftwax.ExperimentConfig:
+  """Returns an experiment with a population, and whom evaluations meet."""
+  library, _, name = options.environment.partition(':')
+  environment = experiment.evaluation.environment
+  if library in _GAMES:
+    environment = functools.partial(
+      make_game, library, name, is_evaluation=True
+    )
+  return experiment.replace(
+    population=population_config.PopulationConfig(
+      options.num_members,
+      exploits=options.num_members > 1,
+      select=selection.WinProbability() if is_rated else selection.Truncation(),
+    ),
+    opponents={'random': players.uniform} if is_rated else {},
+    opponent_share=0.0,
+    evaluation=experiment.evaluation.replace(environment=environment),
+  )
+
+
+# Libraries of games that differ in evaluations.
+_GAMES = ('jaxmarl', 'mpe2')
 
 
 def _find(source: str) -> adapting.Environment:
@@ -47,11 +171,85 @@ def _find(source: str) -> adapting.Environment:
   if '.py:' in source:
     return launch.find_name(source)
   module, colon, name = source.partition(':')
+  if module in _GAMES:
+    return functools.partial(make_game, module, name)
+  if module == 'pgx':
+    return functools.partial(pgx_adapter.make, name)
   if not colon or module in jax_adapters.LIBRARIES:
     return source
-  import_guard.release()
   # A package may also register its environments with Gymnasium.
+  import_guard.release()
   return getattr(importlib.import_module(module), name, name)
+
+
+@functools.cache
+def _read_spec(source: str) -> games.GameSpec:
+  return game_vectors.read_spec(
+    adapting.make_factory(adapting.accept(_find(source))), source
+  )
+
+
+@registry.register('any_game.game')
+def make_game(
+  library: str, name: str, seed: int, is_evaluation: bool = False
+) -> Any:
+  """Returns a game of a library."""
+  if library == 'mpe2':
+    return _make_mpe2(name, seed)
+  if library not in ('jaxmarl', *jax_adapters.LIBRARIES):
+    raise ValueError(
+      f'game ({library}:{name}) must name a library and one of its games;'
+      ' choose e.g. mpe2:simple_tag.'
+    )
+  if library != 'jaxmarl':
+    return jax_adapters.make(f'{library}:{name}')
+  with import_guard.guarded():  # A game may import more.
+    return _make_jaxmarl(name, is_evaluation)
+
+
+def _make_jaxmarl(name: str, is_evaluation: bool) -> Any:
+  with extras.required(
+    'jaxmarl',
+    remedy='pip install jaxmarl (Python 3.11 or newer)',
+  ):
+    package = importlib.import_module('jaxmarl')
+  if name == 'overcooked':
+    return jaxmarl_adapter.from_jaxmarl(
+      package.make(name), shaping=float(not is_evaluation), has_time_limit=True
+    )
+  if name.startswith('smax_'):
+    scenario = package.environments.smax.map_name_to_scenario(name[5:])
+    enemy = package.make('HeuristicEnemySMAX', scenario=scenario)
+    return jaxmarl_adapter.from_jaxmarl(enemy)
+  name_of_mpe = name.removeprefix('MPE_').removesuffix('_v3')
+  return jaxmarl_adapter.from_jaxmarl(
+    package.make(name),
+    _TEAMS.get(name_of_mpe),
+    has_time_limit=name.startswith('MPE_'),
+  )
+
+
+def _has_touched(env: Any, returns: types.NumpyArray) -> types.NumpyArray:
+  """Lets those who chase win if they have touched anybody."""
+  del env
+  return np.array([1, -1] if returns[0] > 0.0 else [-1, 1])
+
+
+def _make_mpe2(name: str, seed: int) -> Any:
+  from ftwax.environments import pettingzoo_adapter  # Needs Gymnasium.
+
+  if name not in _TEAMS:
+    raise ValueError(
+      f'game (mpe2:{name}) must be one of {sorted(_TEAMS)}; choose one.'
+    )
+  with extras.required('mpe2', 'envs'):
+    env = importlib.import_module(f'mpe2.{name}_v3').parallel_env()
+  return pettingzoo_adapter.PettingZooGame(
+    env,
+    _TEAMS[name],
+    seed,
+    outcome_fn=_has_touched if name == 'simple_tag' else None,
+  )
 
 
 if __name__ == '__main__':

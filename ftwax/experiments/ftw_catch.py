@@ -35,7 +35,7 @@ _HIDDEN_SIZE = 128
 
 _HIERARCHY = cores.RPTH(
   _HIDDEN_SIZE,
-  memory=cores.Memory(),
+  memory=ftw.MEMORY,
   slow_period=5,
   fast_to_slow_gradient_scale=0.5,
 )

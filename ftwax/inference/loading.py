@@ -6,6 +6,7 @@ that can be shared; the library includes such populations (`TRAINED`).
 """
 
 import contextlib
+import functools
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -267,8 +268,20 @@ def _read_variables(
 ) -> types.ActorVariables:
   """Reads the variables of all members, leaves [N, ...]."""
   template = origin.template
+
+  @functools.cache
+  def draw() -> dict[str, Any]:
+    keys = jax.random.split(jax.random.PRNGKey(0), len(origin.members))
+    variables = jax.jit(jax.vmap(origin.draw))(keys)
+    names = array_files.describe(variables)
+    return dict(zip(names, jax.tree.leaves(variables), strict=True))
+
+  def find_missing(path: str) -> Any:
+    # A hyperparameter that is younger than the run: as its config has it.
+    return draw()[path] if path.startswith('hyperparameters/') else None
+
   if (directory / array_files.MANIFEST_FILE).exists():
-    return sharing.read_variables(directory, template)
+    return sharing.read_variables(directory, template, find_missing)
   folder = callbacks.BEST_DIRECTORY if step == 'best' else 'checkpoints'
   with checkpoints.Checkpointer(directory / folder) as checkpointer:
     wanted = None if step == 'best' else step
@@ -277,4 +290,6 @@ def _read_variables(
         f'step ({step}) must be one of {checkpointer.steps()}, the checkpoints'
         f' in {directory}; choose the last.'
       )
-    return checkpointer.restore(template, part='members', step=wanted)[0]
+    return checkpointer.restore(
+      template, part='members', step=wanted, find_missing=find_missing
+    )[0]

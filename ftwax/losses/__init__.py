@@ -1,5 +1,8 @@
 """Losses on one stream of steps; use `vmap` for batches and populations."""
 
+from typing import TYPE_CHECKING
+
+from ftwax import submodules
 from ftwax.losses.advantage_actor_critic import advantage_actor_critic_loss
 from ftwax.losses.clipped_surrogate import ppo_loss
 from ftwax.losses.latent_kl import normal_kl
@@ -15,13 +18,17 @@ from ftwax.losses.returns import (
   lambda_returns,
 )
 from ftwax.losses.reward_prediction import reward_prediction_loss
+from ftwax.losses.v_trace import VTraceReturns, vtrace, vtrace_loss
 from ftwax.losses.value_replay import value_replay_loss
-from ftwax.losses.vtrace import vtrace_loss
+
+if not TYPE_CHECKING:
+  __getattr__, __dir__ = submodules.on_first_use(__name__)
 
 __all__ = (
   'PolicyLoss',
   'PolicyLossOutput',
   'Transitions',
+  'VTraceReturns',
   'advantage_actor_critic_loss',
   'generalized_advantages',
   'lambda_returns',
@@ -31,5 +38,6 @@ __all__ = (
   'ppo_loss',
   'reward_prediction_loss',
   'value_replay_loss',
+  'vtrace',
   'vtrace_loss',
 )

@@ -32,6 +32,7 @@ def advantage_actor_critic_loss(
   Returns:
     The losses, each [T].
   """
+  policy_loss.check_transitions('advantage_actor_critic_loss', transitions)
   advantages = generalized_advantages(transitions, hyperparameters)  # [T]
   v_tm1 = jax.lax.stop_gradient(transitions.v_tm1)
   # Equal to the advantages, but with the gradient of the value. Normalization

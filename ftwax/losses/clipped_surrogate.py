@@ -55,6 +55,7 @@ def make_targets(
   Returns:
     Targets [T, B], with gradients stopped.
   """
+  policy_loss.check_transitions('make_targets', transitions, 'T ...')
   targets = make_plain_targets(transitions, hyperparameters)
   # The returns keep the scale of the rewards.
   return targets._replace(
@@ -95,6 +96,7 @@ def ppo_loss(
     The losses, each [T], and as metrics the fraction of clipped ratios and
     KL(old policy || new policy) in nats.
   """
+  policy_loss.check_transitions('ppo_loss', transitions)
   targets = transitions.targets
   if targets is None:
     targets = make_plain_targets(transitions, hyperparameters)

@@ -12,10 +12,9 @@ value and gradient take 1.6 to 1.9 times as long.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import chex
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import shapes, types
 
 FIXED_SCALE = 0.1
 
@@ -46,9 +45,19 @@ def normal_kl(
   Args:
     loc_p: [..., num_latents], means m_p.
     scale_p: [..., num_latents], standard deviations s_p, above zero.
-    loc_q: means m_q, broadcast against `loc_p`.
-    scale_q: standard deviations s_q, above zero, broadcast against `scale_p`.
+    loc_q: means m_q, of the same shape or one number for all.
+    scale_q: standard deviations s_q, above zero, as `loc_q`.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  shapes.check(
+    'normal_kl',
+    loc_p=(loc_p, '... K'),
+    scale_p=(scale_p, '... K'),
+    loc_q=(loc_q, '... K' if jnp.ndim(loc_q) else ''),
+    scale_q=(scale_q, '... K' if jnp.ndim(scale_q) else ''),
+  )
   ratio = scale_p / scale_q  # [..., num_latents]
   difference = (loc_p - loc_q) / scale_q
   terms = jnp.square(ratio) + jnp.square(difference) - 1.0
@@ -73,7 +82,18 @@ def latent_kl(
   Returns:
     The divergences; `posterior_prior` is summed over all but the slowest level.
   """
-  chex.assert_equal_shape([*locs, *scales])
+  names = [
+    (f'{name}[{level}]', leaf, shape)
+    for name, leaves, shape in (
+      ('locs', locs, '... K'),
+      ('scales', scales, '... K'),
+      ('ticks', ticks, '...'),
+    )
+    for level, leaf in enumerate(leaves)
+  ]
+  shapes.check(
+    'latent_kl', **{name: (leaf, shape) for name, leaf, shape in names}
+  )
   posterior_prior = jnp.zeros(locs[0].shape[:-1])  # [...]
   for level in range(len(locs) - 1):
     # No gradient is stopped: the posterior is drawn to the prior, and the prior

@@ -12,7 +12,7 @@ import dm_env
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, trees, types
+from ftwax import distributions, shapes, trees, types
 
 # Name of the mapped axis of streams, over which `normalize_advantages` sums.
 STREAMS = 'streams'
@@ -114,7 +114,25 @@ def make_transitions(
 
   Returns:
     The transitions.
+
+  Raises:
+    ValueError: if value, reward, discount and step type differ in shape.
   """
+  shapes.check(
+    'make_transitions',
+    **{
+      'output.value': (output.value, 'T+1 ...'),
+      'trajectory.timestep.reward': (trajectory.timestep.reward, 'T+1 ...'),
+      'trajectory.timestep.discount': (
+        trajectory.timestep.discount,
+        'T+1 ...',
+      ),
+      'trajectory.timestep.step_type': (
+        trajectory.timestep.step_type,
+        'T+1 ...',
+      ),
+    },
+  )
   tm1, t = slice(None, -1), slice(1, None)
   timestep = trajectory.timestep
   return Transitions(
@@ -127,6 +145,40 @@ def make_transitions(
     r_t=clip_reward(timestep.reward[t], hyperparameters, return_scale),
     discount_t=hyperparameters.discount * timestep.discount[t],
     mask_tm1=make_mask(timestep),
+  )
+
+
+def check_transitions(
+  function: str, transitions: Transitions, shape: str = 'T'
+) -> None:
+  """Checks the shapes of transitions; see `shapes.check`.
+
+  Args:
+    function: name of the loss, for the message.
+    transitions: leaves [*shape, ...].
+    shape: of values, rewards, discounts and mask.
+
+  Raises:
+    ValueError: naming the field that differs.
+  """
+  fields = ('v_tm1', 'v_t', 'r_t', 'discount_t', 'mask_tm1')
+  shapes.check(
+    function,
+    **{
+      f'transitions.{name}': (getattr(transitions, name), shape)
+      for name in fields
+    },
+  )
+  steps = jnp.shape(transitions.r_t)
+  for name in ('logits_tm1', 'behaviour_logits_tm1'):
+    tree = getattr(transitions, name)
+    shapes.check_leaves(function, f'transitions.{name}', tree, steps, 1)
+  for path, part in jax.tree.leaves_with_path(transitions.a_tm1):
+    name = f'transitions.a_tm1{jax.tree_util.keystr(path)}'
+    is_discrete = jnp.issubdtype(jnp.result_type(part), jnp.integer)
+    shapes.check_leaves(function, name, part, steps, 0 if is_discrete else 1)
+  shapes.check_leaves(
+    function, 'transitions.targets', transitions.targets, steps
   )
 
 
@@ -143,6 +195,10 @@ def clip_reward(
     return_scale: float32 []; rewards, clipped to `max_abs_reward`, are divided
       by it and then clipped to 10. None for no scaling.
   """
+  shapes.check_scalars(
+    'clip_reward',
+    return_scale=1.0 if return_scale is None else return_scale,
+  )
   limit = hyperparameters.max_abs_reward
   reward = jnp.clip(reward, -limit, limit)
   if return_scale is None:
@@ -198,7 +254,15 @@ def normalize_advantages(
   Returns:
     Advantages of the same shape, multiplied by the weights; zero where these
     are.
+
+  Raises:
+    ValueError: if advantages and weights differ in shape.
   """
+  shapes.check(
+    'normalize_advantages',
+    advantages=(advantages, '...'),
+    weights=(weights, '...'),
+  )
 
   def total(x: types.Array) -> types.Array:
     x = jnp.sum(x)

@@ -15,11 +15,10 @@ episode and the `FIRST` of the next, and in padding. Results are zero there.
 Values may have more axes than masks and discounts, whose first is time.
 """
 
-import chex
 import jax
 import jax.numpy as jnp
 
-from ftwax import scans, trees, types
+from ftwax import scans, shapes, trees, types
 
 
 def lambda_returns(
@@ -43,10 +42,18 @@ def lambda_returns(
 
   Returns:
     [T, ...], targets of the values before each action.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
-  chex.assert_equal_shape([r_t, v_t])
-  chex.assert_equal_shape([discount_t, mask_tm1])
-  chex.assert_equal_shape_prefix([r_t, mask_tm1], mask_tm1.ndim)
+  shapes.check('lambda_returns', r_t=(r_t, 'T ...'), v_t=(v_t, 'T ...'))
+  shapes.check(
+    'lambda_returns',
+    discount_t=(discount_t, 'T ...'),
+    mask_tm1=(mask_tm1, 'T ...'),
+    lambda_=(lambda_, ''),
+  )
+  shapes.check_leaves('lambda_returns', 'r_t', r_t, mask_tm1.shape)
   # With lambda 0 a return bootstraps from `v_t`, whatever comes next.
   continues = jnp.concatenate([mask_tm1[1:], jnp.zeros_like(mask_tm1[:1])]) != 0
   lambda_t = jnp.where(continues, lambda_, 0.0)
@@ -63,11 +70,19 @@ def accumulate(offset_t: types.Array, factor_t: types.Array) -> types.Array:
 
   Args:
     offset_t: [T, ...].
-    factor_t: [T, ...], with the same axes; y after the last step is zero.
+    factor_t: with the same axes, each of the same size or of size 1.
 
   Returns:
-    y before each step, [T, ...].
+    y before each step, [T, ...]; y after the last step is zero.
+
+  Raises:
+    ValueError: if the factor has other axes.
   """
+  shapes.check(
+    'accumulate',
+    offset_t=(offset_t, 'T ...'),
+    factor_t=(factor_t, 'T' + ' _' * (offset_t.ndim - 1)),
+  )
 
   def step(
     y_t: types.Array, step: tuple[types.Array, types.Array]
@@ -114,7 +129,12 @@ def generalized_advantages(
   Returns:
     [T, ...], advantages of the actions, zero where none was taken.
   """
-  chex.assert_equal_shape([v_tm1, v_t, r_t])
+  shapes.check(
+    'generalized_advantages',
+    v_tm1=(v_tm1, 'T ...'),
+    v_t=(v_t, 'T ...'),
+    r_t=(r_t, 'T ...'),
+  )
   # The sum of errors equals the lambda return minus the value. With the direct
   # sum, A2C's loss takes 1.3 to 1.5 times as long (T = 128, B = 8).
   return _masked(

@@ -11,7 +11,7 @@ gradient take 1.1 to 1.4 times as long and which rlax plans to deprecate.
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import shapes, types
 
 ZERO, NEGATIVE, POSITIVE = range(3)
 
@@ -26,6 +26,7 @@ def reward_class(
     threshold: not negative; a reward counts as zero if its absolute value does
       not exceed the threshold.
   """
+  shapes.check_scalars('reward_class', threshold=threshold)
   signed = jnp.where(reward < -threshold, NEGATIVE, ZERO)
   return jnp.where(reward > threshold, POSITIVE, signed).astype(jnp.int32)
 

@@ -8,7 +8,7 @@ and for learners without memory, which may shuffle steps.
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import shapes, types
 from ftwax.losses import policy_loss
 
 
@@ -25,7 +25,8 @@ def pad(
     Leaves [length, ...], zero from T on.
 
   Raises:
-    ValueError: if the stream is longer than `length`.
+    ValueError: if the stream is longer than `length`, or its leaves differ in
+      their first axis.
   """
   num_steps = transitions.r_t.shape[0]
   if num_steps > length:
@@ -33,6 +34,7 @@ def pad(
       f'length ({length}) must be at least that of the stream ({num_steps});'
       ' cut the stream into several.'
     )
+  shapes.check_leaves('pad', 'transitions', transitions, (num_steps,))
 
   def pad_leaf(leaf: types.Array) -> types.Array:
     widths = [(0, length - num_steps)] + [(0, 0)] * (leaf.ndim - 1)
@@ -46,5 +48,10 @@ def flatten(tree: types.ArrayTree) -> types.ArrayTree:
 
   Anything that depends on later steps, such as advantages, must be computed
   first: set `Transitions.targets` before flattening.
+
+  Raises:
+    ValueError: if leaves differ in their first two axes.
   """
+  prefix = jax.tree.leaves(tree)[0].shape[:2]
+  shapes.check_leaves('flatten', 'tree', tree, prefix)
   return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)

@@ -3,13 +3,13 @@
 An auxiliary task: regress the value on replayed sequences too, without a policy
 gradient. It bootstraps from the learner's current values, not from stored ones.
 As in the paper, returns are those of the behaviour policy; to correct them for
-the learner's policy, use `vtrace.vtrace_loss` on the replayed sequences.
+the learner's policy, use `v_trace.vtrace_loss` on the replayed sequences.
 """
 
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import shapes, types
 from ftwax.losses import policy_loss, returns
 
 
@@ -27,6 +27,11 @@ def value_replay_loss(
   Returns:
     float32 [T], zero where no action was taken.
   """
+  shapes.check(
+    'value_replay_loss',
+    **{'transitions.v_tm1': (transitions.v_tm1, 'T')},
+    **{'transitions.r_t': (transitions.r_t, 'T')},
+  )
   targets = returns.lambda_returns(
     transitions.r_t,
     transitions.discount_t,

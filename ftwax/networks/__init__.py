@@ -1,5 +1,8 @@
 """Torsos, recurrent cores, memory and heads as pure functions."""
 
+from typing import TYPE_CHECKING
+
+from ftwax import submodules
 from ftwax.networks import cores, heads, recurrence, torsos
 from ftwax.networks.dnc.interfaces import Memory
 from ftwax.networks.embeddings import ObservationEmbedding
@@ -20,6 +23,9 @@ from ftwax.networks.recurrence import (
 )
 from ftwax.networks.recurrent import make_recurrent_network
 from ftwax.networks.torsos import Torso
+
+if not TYPE_CHECKING:
+  __getattr__, __dir__ = submodules.on_first_use(__name__)
 
 __all__ = (
   'CoreOutput',

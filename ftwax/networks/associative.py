@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from ftwax import trees, types
+from ftwax import shapes, trees, types
 
 _Element = TypeVar('_Element')
 
@@ -32,7 +32,20 @@ def unroll(
 
   Returns:
     The combinations, leaves [T, B, *rest].
+
+  Raises:
+    ValueError: if elements, start and state do not have the same T and B.
   """
+  jax.tree.map(
+    lambda element, before: shapes.check(
+      'unroll',
+      start=(start, 'T B'),
+      elements=(element, 'T B ...'),
+      state=(before, 'B ...'),
+    ),
+    elements,
+    state,
+  )
 
   def combine_in_episode(
     earlier: tuple[types.Array, _Element], later: tuple[types.Array, _Element]

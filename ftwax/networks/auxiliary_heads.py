@@ -6,6 +6,7 @@ of the FTW agent (Jaderberg et al., 2019, arXiv:1807.01281, supplement,
 architecture).
 """
 
+import math
 from typing import Any
 
 import haiku as hk
@@ -23,7 +24,7 @@ NUM_REWARD_CLASSES = 3
 
 
 class PixelControlHead(hk.Module):
-  """Computes action values of changing each cell of the image.
+  """Computes action values of changing each cell of an image or a signal.
 
   A dueling head: two branches compute the value of a cell and the advantages of
   the actions (Wang et al., 2016, arXiv:1511.06581): Q = V + A - mean_a A. Each
@@ -33,7 +34,7 @@ class PixelControlHead(hk.Module):
   def __init__(
     self,
     num_actions: Any,
-    grid_shape: tuple[int, int] = GRID_SHAPE,
+    grid_shape: tuple[int, ...] = GRID_SHAPE,
     num_channels: int = 32,
     name: str | None = None,
   ):
@@ -42,7 +43,8 @@ class PixelControlHead(hk.Module):
     Args:
       num_actions: number of choices of each part of the action, in the
         action's structure; see `distributions.num_actions`.
-      grid_shape: rows and columns of cells.
+      grid_shape: rows and columns of cells, or (cells,) of a signal, for which
+        all convolutions have one dimension.
       num_channels: channels of the hidden feature maps.
       name: name of the module.
 
@@ -67,18 +69,18 @@ class PixelControlHead(hk.Module):
       features: [B, num_features]; merge time into the batch before.
 
     Returns:
-      [B, rows, columns, num_actions] for each part of the action.
+      [B, rows, columns, num_actions], or [B, cells, num_actions] of a signal,
+      for each part of the action.
     """
     # `_enlarge` triples the sides; 20x20 starts from 7x7 and is cropped.
-    rows, columns = (-(-side // 3) for side in self._grid_shape)
+    small = [-(-side // 3) for side in self._grid_shape]
     channels = self._num_channels
-    x = jax.nn.relu(hk.Linear(rows * columns * channels)(features))
-    x = x.reshape(-1, rows, columns, channels)  # [B, rows, columns, channels]
-    height, width = self._grid_shape
-    x = jax.nn.relu(_enlarge(x)[:, :height, :width])
+    x = jax.nn.relu(hk.Linear(math.prod(small) * channels)(features))
+    x = _enlarge(x.reshape(-1, *small, channels))  # [B, ..., channels]
+    x = jax.nn.relu(x[(slice(None), *map(slice, self._grid_shape))])
     # One convolution computes both branches.
     num_outputs = 1 + sum(jax.tree.leaves(self._num_actions))
-    x = convolutions.Conv2D(num_outputs, 4, name='values')(x)
+    x = _convolve(x, num_outputs, 4, name='values')
     return _combine_branches(x, self._num_actions)
 
 
@@ -126,11 +128,24 @@ def _enlarge(maps: types.Array) -> types.Array:
   Computes the FTW agent's 9x9 transposed convolution of stride 3 as a 3x3
   convolution on the small maps, whose channels are then rearranged (Shi et al.,
   2016, arXiv:1609.05158). This avoids multiplying by the zeros that the stride
-  inserts.
+  inserts. Maps of a signal are [B, cells, channels].
   """
-  batch_size, rows, columns, channels = maps.shape
-  x = convolutions.Conv2D(9 * channels, 3, name='enlarge')(maps)
+  batch_size, *sides, channels = maps.shape
+  factor = 3 ** len(sides)
+  x = _convolve(maps, factor * channels, 3, name='enlarge')
+  if len(sides) == 1:
+    return x.reshape(batch_size, 3 * sides[0], channels)
+  rows, columns = sides
   # Depth to space: 9 groups of channels become a block of 3 x 3.
   x = x.reshape(batch_size, rows, columns, 3, 3, channels)
   x = jnp.swapaxes(x, 2, 3)  # [B, rows, 3, columns, 3, channels]
   return x.reshape(batch_size, 3 * rows, 3 * columns, channels)
+
+
+def _convolve(
+  maps: types.Array, num_channels: int, kernel_size: int, name: str
+) -> types.Array:
+  """Convolves maps of a signal or of an image, [B, ..., channels]."""
+  make: Any = hk.Conv1D if maps.ndim == 3 else convolutions.Conv2D
+  convolved: types.Array = make(num_channels, kernel_size, name=name)(maps)
+  return convolved

@@ -16,7 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import continuous, distributions, encodings, trees, types
+from ftwax import (
+  continuous,
+  distributions,
+  encodings,
+  shapes,
+  trees,
+  types,
+)
 from ftwax.networks import entry_torsos
 
 # Names of the parts that follow the entries of an observation.
@@ -99,6 +106,16 @@ class ObservationEmbedding(hk.Module):
         f'The observation ({list(leaves)}) must have the entries of its spec,'
         f' {list(self._specs)}; make the environment and its spec agree.'
       )
+    shapes.check(
+      'embed',
+      **{
+        f'observation[{entry!r}]': (
+          leaf,
+          ' '.join(['B', *map(str, self._specs[entry].shape)]),
+        )
+        for entry, leaf in leaves.items()
+      },
+    )
     embeddings = {}
     for entry, torso in self._torsos.items():
       embeddings[entry] = torso(self._encoders[entry](leaves[entry]))
@@ -142,7 +159,13 @@ class InputEmbedding(hk.Module):
     A discrete part of the previous action is one-hot encoded, `types.NO_ACTION`
     as zeros. A continuous part is what the environment was told, in [-1, 1]
     where it has bounds: nothing else keeps it from growing with each step.
+
+    Raises:
+      ValueError: if the inputs do not have one batch axis.
     """
+    reward = jnp.asarray(inputs.previous_reward, jnp.float32)
+    shapes.check('embed', previous_reward=(reward, 'B'))
+    shapes.check_leaves('embed', 'inputs', inputs, reward.shape)
 
     def encode(part: Any, action: types.Array) -> types.Array:
       num_choices = distributions.num_choices(part)
@@ -152,7 +175,6 @@ class InputEmbedding(hk.Module):
       return jax.nn.one_hot(action, num_choices)
 
     actions = jax.tree.map(encode, self._parts, inputs.previous_action)
-    reward = jnp.asarray(inputs.previous_reward, jnp.float32)
     return jnp.concatenate(
       [
         self._embed_observation(inputs.observation),

@@ -40,11 +40,18 @@ class Heads(parts.Part):
     value_hidden_sizes: hidden layer sizes of the value head.
     noise: kind of parameter noise of all their layers, one of `noisy.KINDS`,
       sampled at each call that has a key; None for plain layers.
+    policy_layer: the layer of the core whose output the policy head reads, 0
+      for the lowest, in cores of several layers such as `cores.StackedLSTM`;
+      None for the features, the output of the last layer. With a skip
+      connection, it reads the core's inputs beside it.
+    value_layer: the same for the value head.
   """
 
   policy_hidden_sizes: tuple[int, ...] = parts.option((), low=1)
   value_hidden_sizes: tuple[int, ...] = parts.option((), low=1)
   noise: str | None = parts.option(None, choices=noisy.KINDS)
+  policy_layer: int | None = parts.option(None, low=0)
+  value_layer: int | None = parts.option(None, low=0)
 
   def with_size(self, size: int) -> 'Heads':
     """Returns a copy with `size` units in each hidden layer."""

@@ -9,7 +9,7 @@ Actors choose the seeds, which travel with the trajectories.
 import contextlib
 import contextvars
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import haiku as hk
 import jax
@@ -63,12 +63,23 @@ def keys() -> types.Array | None:
 
 def normal(size: int) -> types.Array | None:
   """Draws standard normals [..., B, size]; None for no noise."""
+  return _draw(jax.random.normal, size)
+
+
+def uniform(size: int) -> types.Array | None:
+  """Draws from [0, 1), [..., B, size]; None for no noise."""
+  return _draw(jax.random.uniform, size)
+
+
+def _draw(
+  distribution: Callable[..., types.Array], size: int
+) -> types.Array | None:
   row_keys = keys()
   if row_keys is None:
     return None
 
   def draw(key: types.Key) -> types.Array:
-    return jax.random.normal(key, (size,))
+    return distribution(key, (size,))
 
   for _ in range(row_keys.ndim - 1):
     draw = jax.vmap(draw)

@@ -12,7 +12,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import trees, types
+from ftwax import shapes, trees, types
 from ftwax.networks import noise, unrolling
 
 _Inputs = TypeVar('_Inputs')
@@ -26,7 +26,9 @@ class CoreOutput(NamedTuple):
   Attributes:
     features: float32 [..., num_features], the input of the policy, value and
       auxiliary heads.
-    auxiliary: other outputs that losses use, by name.
+    auxiliary: other outputs that losses use, by name. A core of several layers
+      has the tuple `layers` of their features, the lowest first, which
+      `heads.Heads` can choose from.
   """
 
   features: types.Array
@@ -108,6 +110,8 @@ def from_step(
 
 def reset_state(start: types.Array, state: _State) -> _State:
   """Sets `state` [B, ...] to zero in the rows where `start` [B] is true."""
+  shapes.check('reset_state', start=(start, 'B'))
+  shapes.check_leaves('reset_state', 'state', state, jnp.shape(start))
   zeros = jax.tree.map(jnp.zeros_like, state)
   return trees.where_rows(start, zeros, state)
 
@@ -128,7 +132,11 @@ def unroll_step(
 
   Returns:
     The outputs, leaves [T, B, ...], and the state after the last step.
+
+  Raises:
+    ValueError: if inputs, start and state do not have the same T and B.
   """
+  check_unroll('unroll_step', inputs, start, state)
 
   def scan_step(
     carry: _State, step_inputs: tuple[types.Array, _Inputs, Any]
@@ -144,6 +152,26 @@ def unroll_step(
     scan_step, state, (start, inputs, noise.seeds())
   )
   return outputs, state
+
+
+def check_unroll(
+  function: str, inputs: Any, start: types.Array, state: Any
+) -> None:
+  """Checks the axes of time and batch of what an unroll takes.
+
+  Args:
+    function: name of the function, for the message.
+    inputs: leaves [T, B, ...].
+    start: bool [T, B].
+    state: leaves [B, ...].
+
+  Raises:
+    ValueError: naming the argument that differs.
+  """
+  shapes.check(function, start=(start, 'T B'))
+  steps = jnp.shape(start)
+  shapes.check_leaves(function, 'inputs', inputs, steps)
+  shapes.check_leaves(function, 'state', state, steps[1:])
 
 
 def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,6 +198,7 @@ def _swap_axes(tree: Any) -> Any:
 class SkipConnection:
   """A core whose features are another core's, concatenated with its inputs.
 
+  So are the features of each of its `layers`, if the other core has several.
   Heads then see the current observation directly as well as through the memory,
   so that tasks without memory are learned about as fast as without a core.
   """
@@ -202,6 +231,11 @@ class SkipConnection:
 
 
 def _append(output: CoreOutput, inputs: types.Array) -> CoreOutput:
-  # [..., num_features + num_inputs]
-  features = jnp.concatenate([output.features, inputs], axis=-1)
-  return output._replace(features=features)
+  def append(features: types.Array) -> types.Array:
+    # [..., num_features + num_inputs]
+    return jnp.concatenate([features, inputs], axis=-1)
+
+  auxiliary = output.auxiliary
+  if 'layers' in auxiliary:
+    auxiliary = {**auxiliary, 'layers': tuple(map(append, auxiliary['layers']))}
+  return CoreOutput(append(output.features), auxiliary)

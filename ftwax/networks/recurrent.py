@@ -108,6 +108,7 @@ def make_recurrent_network(
         environment_spec.actions, options.policy_hidden_sizes, options.noise
       ),
       value_head=heads.ValueHead(options.value_hidden_sizes, options.noise),
+      options=options,
       has_action_mask=_has(specs, types.ACTION_MASK),
     )
     feature_heads = {
@@ -183,6 +184,7 @@ class _Path(NamedTuple):
     hyperparameters: types.Hyperparameters,
   ) -> tuple[recurrence.CoreOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
+    recurrence.check_unroll('unroll', inputs, start, state)
     # [T, B, num_features]
     embedding = recurrence.batch_apply(self.embed)(inputs)
     output, after = self.core.unroll(embedding, start, state, hyperparameters)
@@ -198,6 +200,7 @@ class _ActorCritic:
   value_path: _Path | None
   policy_head: heads.PolicyHead
   value_head: heads.ValueHead
+  options: heads.Heads
   has_action_mask: bool
 
   def initial_state(self, batch_size: int) -> types.RecurrentState:
@@ -246,11 +249,11 @@ class _ActorCritic:
     """Applies the paths, then the heads."""
     if self.value_path is None:
       output, state = apply(self.policy_path, state)
-      return self._apply_heads(inputs, output, output.features), state
+      return self._apply_heads(inputs, output, output), state
     output, policy_state = apply(self.policy_path, state.policy)
     value_output, value_state = apply(self.value_path, state.value)
     return (
-      self._apply_heads(inputs, output, value_output.features),
+      self._apply_heads(inputs, output, value_output),
       SeparateState(policy_state, value_state),
     )
 
@@ -258,13 +261,15 @@ class _ActorCritic:
     self,
     inputs: types.NetworkInput,
     output: recurrence.CoreOutput,
-    value_features: types.Array,
+    value_output: recurrence.CoreOutput,
   ) -> types.NetworkOutput:
-    logits = self.policy_head(output.features)  # [..., B, num_actions]
+    read = functools.partial(_read_layer, self.options)
+    # [..., B, num_actions]
+    logits = self.policy_head(read('policy_layer', output))
     if self.has_action_mask:
       action_mask = inputs.observation[types.ACTION_MASK]
       logits = distributions.mask_logits(logits, action_mask)
-    value = self.value_head(value_features)  # [..., B]
+    value = self.value_head(read('value_layer', value_output))  # [..., B]
     return types.NetworkOutput(logits, value, output.features, output.auxiliary)
 
   def make_frame_head(
@@ -274,6 +279,35 @@ class _ActorCritic:
     # The policy's own torso, so that the auxiliary task shapes it too.
     torso = recurrence.batch_apply(self.policy_path.torso)
     return lambda observation: head(torso(observation))
+
+
+def _read_layer(
+  options: heads.Heads, name: str, output: recurrence.CoreOutput
+) -> types.Array:
+  """Returns what a head reads of a core, [..., B, num_features].
+
+  Args:
+    options: options of the heads.
+    name: the option that has the layer.
+    output: output of the core.
+
+  Raises:
+    ValueError: if the core does not have the layer.
+  """
+  layer = getattr(options, name)
+  if layer is None:
+    return output.features
+  layers = output.auxiliary.get('layers', ())
+  if layer >= len(layers):
+    demand = f'below {len(layers)}, the number of layers of the core'
+    if not layers:
+      demand = 'None for a core that does not output its layers'
+    raise ValueError(
+      f'{name} ({layer}) of Heads must be {demand}; choose a smaller one, or'
+      ' core=cores.StackedLSTM(hidden_sizes=...) with as many layers.'
+    )
+  features: types.Array = layers[layer]
+  return features
 
 
 def _seeded(function: Callable[..., Any]) -> Callable[..., Any]:

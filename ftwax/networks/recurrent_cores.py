@@ -8,7 +8,7 @@ the loop.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import deferred, recurrence, recurrent_kernels
+from ftwax.networks import deferred, noise, recurrence, recurrent_kernels
 
 
 class LSTMState(NamedTuple):
@@ -49,6 +49,15 @@ class LSTM(hk.Module):
   With `memory_length`, the biases are drawn so that memories first last from
   one to that many steps, and `forget_bias` is not used ("chrono", Tallec and
   Ollivier, 2018, arXiv:1804.11188).
+
+  With `layer_norm`, each gate and the new cell are normalized over the units
+  (Ba et al., 2016, arXiv:1607.06450), and the state holds the normalized cell.
+  Gates then have no bias but `forget_bias` and the shift of their norm.
+
+  With `has_dropout`, the candidates that enter the cell are dropped at the rate
+  of the hyperparameter `dropout` (Semeniuta et al., 2016, arXiv:1603.05118).
+  The mask is noise of `networks.noise`: each step of each row has its own, and
+  without seeds, as in greedy policies, nothing is dropped.
   """
 
   def __init__(
@@ -56,12 +65,16 @@ class LSTM(hk.Module):
     hidden_size: int,
     forget_bias: float = 1.0,
     memory_length: int | None = None,
+    layer_norm: bool = False,
+    has_dropout: bool = False,
     name: str | None = None,
   ):
     super().__init__(name)
     self._hidden_size = hidden_size
     self._forget_bias = forget_bias if memory_length is None else 0.0
     self._memory_length = memory_length
+    self._layer_norm = layer_norm
+    self._has_dropout = has_dropout
 
   def initial_state(self, batch_size: int) -> LSTMState:
     """Returns the zero state."""
@@ -74,9 +87,10 @@ class LSTM(hk.Module):
     hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, LSTMState]:
     """Does one step on inputs [B, num_inputs]."""
-    del hyperparameters
     gates, w_h = self._project(inputs)
-    state = lstm_cell(gates + jnp.dot(state.hidden, w_h), state.cell)
+    gates = gates + jnp.dot(state.hidden, w_h)
+    weights = self._draw_weights(hyperparameters)
+    state = self._make_cell()(gates, state.cell, weights)
     return recurrence.CoreOutput(features=state.hidden, auxiliary={}), state
 
   def unroll(
@@ -87,28 +101,63 @@ class LSTM(hk.Module):
     hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, LSTMState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
-    del hyperparameters
     gates, w_h = self._project(inputs)
-    if recurrent_kernels.fits(gates, w_h):
+    # The kernel computes the plain cell alone.
+    is_plain = not self._layer_norm and not self._has_dropout
+    if is_plain and recurrent_kernels.fits(gates, w_h):
       hidden, last = recurrent_kernels.lstm(gates, w_h, start, state)
       return recurrence.CoreOutput(hidden, auxiliary={}), LSTMState(*last)
     # Taps are [B, T], so that the gradient is summed sequence by sequence.
     weights, taps = deferred.prepare(w_h, start.shape[::-1])
     taps = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), taps)  # [T, B]
+    cell = self._make_cell()
 
     def step(
-      inputs: tuple[types.Array, deferred.Tap], state: LSTMState
+      inputs: tuple[types.Array, deferred.Tap, types.Array | None],
+      state: LSTMState,
     ) -> tuple[types.Array, LSTMState]:
-      gates_t, tap = inputs
+      gates_t, tap, drawn = inputs
       recurrent = deferred.dot(state.hidden, weights, tap)
-      state = lstm_cell(gates_t + recurrent, state.cell)
+      state = cell(gates_t + recurrent, state.cell, drawn)
       return state.hidden, state
 
-    hidden, state = recurrence.unroll_step(step, (gates, taps), start, state)
+    # [T, B, hidden_size], drawn for all steps at once.
+    drawn = self._draw_weights(hyperparameters)
+    hidden, state = recurrence.unroll_step(
+      step, (gates, taps, drawn), start, state
+    )
     return recurrence.CoreOutput(features=hidden, auxiliary={}), state
+
+  def _draw_weights(
+    self, hyperparameters: types.Hyperparameters | None
+  ) -> types.Array | None:
+    """Draws the weights of the candidates, [..., B, hidden_size].
+
+    They are 0 or 1 / (1 - dropout), so that their mean is one; None for no
+    dropout.
+    """
+    drawn = noise.uniform(self._hidden_size) if self._has_dropout else None
+    if drawn is None:
+      return None
+    assert hyperparameters is not None  # Dropout reads them.
+    rate = hyperparameters.dropout
+    return jnp.where(drawn < rate, 0.0, 1.0 / (1.0 - rate))
+
+  def _make_cell(self) -> Callable[..., LSTMState]:
+    """Returns the step `(gates, cell, weights) -> state`."""
+    if not self._layer_norm:
+      return lambda gates, cell, w: lstm_cell(gates, cell, weights=w)
+    shape = (5, self._hidden_size)
+    gain = hk.get_parameter('gain', shape, init=jnp.ones)
+    shift = hk.get_parameter('shift', shape, init=jnp.zeros)
+    return lambda gates, cell, w: layer_norm_lstm_cell(
+      gates, cell, gain, shift, self._forget_bias, w
+    )
 
   def _project(self, inputs: types.Array) -> tuple[types.Array, types.Array]:
     """Returns the inputs' part of the gates, with the forget bias, and w_h."""
+    if self._layer_norm:
+      return _project(inputs, self._hidden_size, 4, b_init=None)
     b_init: hk.initializers.Initializer = jnp.zeros
     if self._memory_length is not None:
       b_init = functools.partial(_init_chrono, self._memory_length)
@@ -222,12 +271,12 @@ def _project(
   inputs: types.Array,
   hidden_size: int,
   num_gates: int,
-  b_init: hk.initializers.Initializer = jnp.zeros,
+  b_init: hk.initializers.Initializer | None = jnp.zeros,
 ) -> tuple[types.Array, types.Array]:
   """Returns the inputs' part of the gates, and the recurrent weights.
 
   It must be called in a method of the module that owns the parameters. The
-  candidate is one of the gates.
+  candidate is one of the gates. Without `b_init` there are no biases.
 
   Returns:
     Gates [..., num_gates * hidden_size] and the weights
@@ -239,13 +288,18 @@ def _project(
   )
   w_i = hk.get_parameter('w_i', (num_inputs, num_outputs), init=w_init)
   w_h = hk.get_parameter('w_h', (hidden_size, num_outputs), init=w_init)
-  b = hk.get_parameter('b', (num_outputs,), init=b_init)
   gates = jnp.dot(inputs, w_i)  # [..., num_gates * hidden_size]
+  if b_init is None:
+    return gates, w_h
+  b = hk.get_parameter('b', (num_outputs,), init=b_init)
   return gates + jnp.broadcast_to(b, gates.shape), w_h
 
 
 def lstm_cell(
-  gates: types.Array, cell: types.Array, forget_bias: float = 0.0
+  gates: types.Array,
+  cell: types.Array,
+  forget_bias: float = 0.0,
+  weights: types.Array | None = None,
 ) -> LSTMState:
   """Computes the new state of an LSTM from its gates.
 
@@ -255,11 +309,62 @@ def lstm_cell(
     gates: float32 [B, 4 * hidden_size], before their nonlinearities.
     cell: float32 [B, hidden_size], before the step.
     forget_bias: added to the forget gate, unless `gates` include it.
+    weights: float32 [B, hidden_size], weights of the candidates; None for one.
   """
   i, g, f, o = jnp.split(gates, 4, axis=-1)  # [B, hidden_size] each
   cell = jax.nn.sigmoid(f + forget_bias) * cell
-  cell = cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+  candidate = jnp.tanh(g) if weights is None else weights * jnp.tanh(g)
+  cell = cell + jax.nn.sigmoid(i) * candidate
   return LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)
+
+
+def layer_norm_lstm_cell(
+  gates: types.Array,
+  cell: types.Array,
+  gain: types.Array,
+  shift: types.Array,
+  forget_bias: float = 1.0,
+  weights: types.Array | None = None,
+) -> LSTMState:
+  """Computes the new state of an LSTM whose gates and cell are normalized.
+
+  The cell of TensorFlow's `LayerNormBasicLSTMCell`, where LN normalizes over
+  the units and w are `weights`:
+
+    i, g, f, o = LN of each gate
+    c_t = LN(sigmoid(f + forget_bias) c_{t-1} + sigmoid(i) w tanh(g))
+    h_t = sigmoid(o) tanh(c_t)
+
+  Args:
+    gates: float32 [B, 4 * hidden_size], before norms and nonlinearities.
+    cell: float32 [B, hidden_size], normalized, before the step.
+    gain: float32 [5, hidden_size], scales of the four norms of the gates, in
+      their order, and of the cell's.
+    shift: float32 [5, hidden_size], shifts of the same norms.
+    forget_bias: added to the normalized forget gate.
+    weights: see `lstm_cell`.
+  """
+  parts = gates.reshape(-1, 4, cell.shape[-1])  # [B, 4, hidden_size]
+  parts = _normalize(parts, gain[:4], shift[:4])
+  i, g, f, o = jnp.moveaxis(parts, 1, 0)  # [B, hidden_size] each
+  candidate = jnp.tanh(g) if weights is None else weights * jnp.tanh(g)
+  cell = jax.nn.sigmoid(f + forget_bias) * cell + jax.nn.sigmoid(i) * candidate
+  cell = _normalize(cell, gain[4], shift[4])
+  return LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)
+
+
+def _normalize(
+  x: types.Array, gain: types.Array, shift: types.Array
+) -> types.Array:
+  """Normalizes [B, ..., hidden_size] over the last axis, as TensorFlow does."""
+  centered = x - jnp.mean(x, axis=-1, keepdims=True)
+  variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
+  # Equal numbers, such as the gates of zero inputs, would have gradients of
+  # 1e6 from TensorFlow's small epsilon alone; here they have none.
+  is_constant = variance == 0.0
+  root = jax.lax.rsqrt(jnp.where(is_constant, 1.0, variance) + 1e-12)
+  scale = jnp.where(is_constant, 0.0, root) * jnp.broadcast_to(gain, x.shape)
+  return centered * scale + jnp.broadcast_to(shift, x.shape)
 
 
 def _gru_step(

@@ -40,7 +40,8 @@ class RL2Core(hk.Module):
   """An inner core, reset at every episode, below an outer one.
 
   The first input marks episode starts: the torso must come from `make_torso`.
-  Features are those of both cores, the inner ones first.
+  Features are those of both cores, the inner ones first; `layers` has them
+  apart.
   """
 
   def __init__(
@@ -166,5 +167,9 @@ def _join(
 ) -> recurrence.CoreOutput:
   return recurrence.CoreOutput(
     features=jnp.concatenate([inner.features, outer.features], axis=-1),
-    auxiliary={'inner': inner.auxiliary, 'outer': outer.auxiliary},
+    auxiliary={
+      'inner': inner.auxiliary,
+      'outer': outer.auxiliary,
+      'layers': (inner.features, outer.features),
+    },
   )

@@ -30,9 +30,9 @@ The gradient from the fast core into its inputs from the slow core is scaled by
 Period and scale are hyperparameters: data, which may differ between members of
 a population and change during training.
 
-There may be more than two levels: level l ticks every `slow_period ** l` steps
-and sees h and words of level l - 1 from the previous step, and its latent is
-the prior of the latent of level l - 1.
+There may be more than two levels: level l ticks every `slow_period ** l` steps,
+or by a period of its own, and sees h and words of level l - 1 from the previous
+step, and its latent is the prior of the latent of level l - 1.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class RPTH(hk.Module):
   the fastest level's access.
 
   It uses two hyperparameters: `slow_period`, an integer of at least one, and
-  `fast_to_slow_gradient_scale`.
+  `fast_to_slow_gradient_scale`. With a period for each slow level, these are
+  `slow_period_1`, `slow_period_2` and so on.
   """
 
   def __init__(self, config: cores.RPTH, name: str | None = None):
@@ -150,11 +151,13 @@ class RPTH(hk.Module):
   ) -> tuple[_Step, Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     leading_shape = inputs.shape[:-1]
-    fast_step, prepared = self._levels[0].prepare(inputs)
+    fast_step, prepared = self._levels[0].prepare(inputs, hyperparameters)
     level_steps, all_prepared = [fast_step], [prepared]
     for level in self._levels[1:]:
       # Only the fastest level sees the network's inputs.
-      level_step, prepared = level.prepare(jnp.zeros((*leading_shape, 0)))
+      level_step, prepared = level.prepare(
+        jnp.zeros((*leading_shape, 0)), hyperparameters
+      )
       # While initializing, every level runs, so that all parameters exist.
       if skips_idle and not hk.running_init():
         level_step = rpth_level.skip_if_idle(level_step, self._memory)
@@ -162,20 +165,20 @@ class RPTH(hk.Module):
       all_prepared.append(prepared)
     latent_noise = self._draw_noise(leading_shape)
     assert hyperparameters is not None  # This core reads them.
-    period = check_period(hyperparameters.slow_period)
+    periods = level_periods(self._config, hyperparameters)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
 
     def step(
       inputs: tuple[list[Any], types.Array], state: RPTHState
     ) -> tuple[recurrence.CoreOutput, RPTHState]:
       prepared, latent_noise = inputs
-      ticks = [_ticks(state.step, period, i) for i in range(len(level_steps))]
+      ticks = [state.step % period == 0 for period in periods]  # [B] each
       levels, memory = list(state.levels), state.memory
       # From slow to fast: a level sees this step's state of the level above,
       # which has been replaced, and the last step's of the level below.
       for i in reversed(range(len(levels))):
         context = _make_context(i, levels, state.sample, gradient_scale)
-        # The fastest level ticks always: slow_period ** 0 is one.
+        # The fastest level ticks always: its period is one.
         mask = ticks[i] if i else None
         level_inputs = rpth_level.LevelInputs(prepared[i], context, mask)
         levels[i], memory = level_steps[i](level_inputs, levels[i], memory)
@@ -240,9 +243,26 @@ def _make_context(
   return [*context, levels[index].words]
 
 
-def _ticks(step: types.Array, period: types.Array, level: int) -> types.Array:
-  """Returns in which rows a level steps now, bool [B]."""
-  return step % jnp.maximum(period, 1) ** level == 0
+def level_periods(
+  config: cores.RPTH, hyperparameters: types.Hyperparameters
+) -> list[types.Array]:
+  """Returns the steps between two ticks of each level, the fastest first.
+
+  Args:
+    config: has a period for each slow level, or one, of which slower levels
+      have the powers.
+    hyperparameters: has their values.
+
+  Returns:
+    Integers [], the first of which is one.
+  """
+  slow = config.slow_period
+  if isinstance(slow, tuple):
+    names = [f'slow_period_{index + 1}' for index in range(len(slow))]
+    own = [check_period(getattr(hyperparameters, name)) for name in names]
+    return [jnp.ones((), jnp.int32), *(jnp.maximum(one, 1) for one in own)]
+  period = jnp.maximum(check_period(hyperparameters.slow_period), 1)
+  return [period**level for level in range(config.num_levels)]
 
 
 def check_period(period: types.Array) -> types.Array:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ftwax import trees, types
 from ftwax.networks import deferred
-from ftwax.networks.dnc import controllers, core, memory_access
+from ftwax.networks.dnc import core, memory_access
 
 if TYPE_CHECKING:
   from ftwax.networks import cores
@@ -77,9 +77,13 @@ class Level(hk.Module):
     self._context_size = context_size
     self._options = config
     self._memory = memory
-    self._controller = _make_controller(config.level)
-    self._latent = deferred.Linear(2 * config.num_latents, name='latent')
-    if memory.num_words:
+    self._controller = config.level_core.make_controller()
+    num_numbers = 1 if config.fixed_scale else 2  # For each latent.
+    self._latent = deferred.Linear(
+      num_numbers * config.num_latents, name='latent'
+    )
+    self._projects = memory.num_words > 0 and config.memory_projection
+    if self._projects:
       self._output = deferred.Linear(config.hidden_size, name='output')
 
   def initial_state(self, batch_size: int) -> LevelState:
@@ -93,7 +97,11 @@ class Level(hk.Module):
       scale=jnp.zeros(latent),
     )
 
-  def prepare(self, inputs: types.Array) -> tuple[LevelStep, Any]:
+  def prepare(
+    self,
+    inputs: types.Array,
+    hyperparameters: types.Hyperparameters | None,
+  ) -> tuple[LevelStep, Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     leading_shape = inputs.shape[:-1]
     control, gates = self._controller.prepare(inputs, self._context_size)
@@ -107,7 +115,7 @@ class Level(hk.Module):
     ) -> tuple[LevelState, Any]:
       gates, access_tap, taps = inputs.prepared
       hidden, controller = control(
-        gates, inputs.context, level.controller, None
+        gates, inputs.context, level.controller, hyperparameters
       )
       hidden = core.clip(hidden, self._options.clip_value)
       words, memory = access(hidden, access_tap, memory, inputs.mask)
@@ -125,12 +133,15 @@ class Level(hk.Module):
   ) -> tuple[Callable[..., types.Array], list[deferred.Tap]]:
     """Returns a function from the core's output and words, and its taps.
 
-    It returns the numbers of the latent, [B, 2 * latent_size].
+    It returns the numbers of the latent, [B, 2 * latent_size], or half as many
+    with a fixed scale.
     """
     layers = []
-    if num_words := self._memory.num_words:
-      layers.append(self._output(self._options.hidden_size + num_words))
-    layers.append(self._latent(self._options.hidden_size))
+    num_inputs = self._options.hidden_size + self._memory.num_words
+    if self._projects:
+      layers.append(self._output(num_inputs))
+      num_inputs = self._options.hidden_size
+    layers.append(self._latent(num_inputs))
     # Nothing is between them: one product in each step of a loop, not two.
     if self._options.clip_value is None and len(leading_shape) > 1:
       layers = [functools.reduce(deferred.compose, layers)]
@@ -140,11 +151,10 @@ class Level(hk.Module):
       hidden: types.Array, words: types.Array, taps: list[deferred.Tap]
     ) -> types.Array:
       x = jnp.concatenate([hidden, words], -1)
-      for index, ((layer, _), tap) in enumerate(
-        zip(prepared, taps, strict=True)
-      ):
-        x = layer(core.clip(x, self._options.clip_value) if index else x, tap)
-      return x
+      *projection, (latent, _) = prepared
+      for (layer, _), tap in zip(projection, taps, strict=False):
+        x = layer(x, tap)
+      return latent(core.clip(x, self._options.clip_value), taps[-1])
 
     return project, [taps for _, taps in prepared]
 
@@ -153,20 +163,14 @@ class Level(hk.Module):
   ) -> tuple[types.Array, types.Array]:
     """Returns mean and standard deviation [B, latent_size]."""
     options = self._options
-    loc, scale = jnp.split(numbers, 2, axis=-1)  # [B, latent_size] each
+    loc = numbers[..., : options.num_latents]  # [B, latent_size]
+    loc = jnp.tanh(loc) if options.tanh_loc else loc
+    if options.fixed_scale:
+      return loc, jnp.full_like(loc, options.init_scale)
+    scale = numbers[..., options.num_latents :]
     # softplus(0) = log 2: the scale is `init_scale` if the layer outputs zero.
     scale = jax.nn.softplus(scale) * (options.init_scale / math.log(2.0))
-    loc = jnp.tanh(loc) if options.tanh_loc else loc
     return loc, scale + options.min_scale
-
-
-def _make_controller(level: Any) -> controllers.Controller:
-  """Makes the core of a level, from its part or a function."""
-  forget_bias = getattr(level, 'forget_bias', None)
-  if forget_bias is not None and level.memory_length is None:
-    # The same as the core, but for fewer products inside the loop.
-    return controllers.LSTMController(level.hidden_size, forget_bias)
-  return controllers.CoreController(level())
 
 
 def skip_if_idle(step: LevelStep, memory: memory_access.Memory) -> LevelStep:

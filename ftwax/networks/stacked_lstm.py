@@ -4,7 +4,8 @@ Mirowski et al., "Learning to navigate in complex environments", 2017
 (arXiv:1611.03673), figure 2: the first LSTM sees the visual features and the
 previous reward; the second sees the first one's output, the visual features
 again (the skip), the velocity and the previous action. Policy and value use the
-output of the second one.
+output of the second one, unless `heads.Heads` chooses others. Layers may be any
+core.
 
 A core's inputs are one vector, whose parts have the order of
 `embeddings.InputEmbedding`: observation, previous action, previous reward.
@@ -21,10 +22,10 @@ from ftwax.networks import recurrence, recurrent_cores
 
 
 class StackedLSTM(hk.Module):
-  """LSTMs on top of each other; the state is a tuple of their states.
+  """Cores on top of each other; the state is a tuple of their states.
 
   Features are the outputs of the last layer. The auxiliary output `layers`
-  holds the outputs of all layers, for agents whose policy uses another layer.
+  holds the outputs of all layers; `heads.Heads` chooses which one each reads.
   """
 
   def __init__(

@@ -1,5 +1,8 @@
 """Populations: matchmaking, ratings, selection and evolution of members."""
 
+from typing import TYPE_CHECKING
+
+from ftwax import submodules
 from ftwax.population.evolution import Perturb, Resample, evolve
 from ftwax.population.matchmaking import ByStrength
 from ftwax.population.players import Player
@@ -13,6 +16,9 @@ from ftwax.population.selection import (
 )
 from ftwax.population.state import PopulationState
 from ftwax.population.tournament import round_robin, summarize
+
+if not TYPE_CHECKING:
+  __getattr__, __dir__ = submodules.on_first_use(__name__)
 
 __all__ = (
   'ByStrength',

@@ -20,7 +20,7 @@ import optax
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
-from ftwax import parts, registry, trees, types
+from ftwax import parts, registry, shapes, trees, types
 from ftwax.population import payoff as payoff_lib
 from ftwax.population import selection as selection_lib
 from ftwax.population import state as state_lib
@@ -227,7 +227,14 @@ def evolve(
 
   Returns:
     The population after the generation, and its record.
+
+  Raises:
+    ValueError: if the population does not have `config.num_members` members.
   """
+  size = (config.num_members,)
+  ratings = population.ratings
+  shapes.check_leaves('evolve', 'population.ratings', ratings, size)
+  shapes.check_leaves('evolve', 'population.members', population.members, size)
   select_key, explore_key = jax.random.split(key)
   selection = config.select(select_key, population, config)
   itself = jnp.arange(config.num_members, dtype=jnp.int32)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import jax.numpy as jnp
 
-from ftwax import parts, registry, types
+from ftwax import parts, registry, shapes, types
 from ftwax.population import ratings as ratings_lib
 from ftwax.population import seating
 from ftwax.population import state as state_lib
@@ -49,7 +49,11 @@ def log_density(
 
   Returns:
     float32 [N, N], up to a constant; minus infinity on the diagonal.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  shapes.check('log_density', ratings=(ratings, 'N'), deviation=(deviation, ''))
   # Of one against one, whatever the size of the teams.
   surprise = ratings_lib.pairwise_win_probability(ratings) - 0.5
   density = -0.5 * jnp.square(surprise / deviation)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import shapes, types
 from ftwax.population import ratings as ratings_lib
 
 # Counts must stay exact; by default, accelerators may multiply float32 matrices
@@ -47,7 +47,17 @@ def update(
 
   Returns:
     The new counts.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  shapes.check(
+    'update',
+    payoff=(payoff.scores, 'N N'),
+    counts=(counts, 'G _ N'),
+    scores=(scores, 'G _'),
+    is_played=(is_played, 'G'),
+  )
   num_teams, num_players = counts.shape[1:]
   first, second = (  # [G * C, N]
     counts[:, team].reshape(-1, num_players)
@@ -78,5 +88,8 @@ def update(
 
 def forget(payoff: Payoff, is_forgotten: types.Array) -> Payoff:
   """Drops the games of players, bool [N], that have copied another one."""
+  shapes.check(
+    'forget', payoff=(payoff.scores, 'N N'), is_forgotten=(is_forgotten, 'N')
+  )
   drop = jnp.expand_dims(is_forgotten, -1) | jnp.expand_dims(is_forgotten, -2)
   return jax.tree.map(lambda leaf: jnp.where(drop, 0.0, leaf), payoff)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize, special
 
-from ftwax import types
+from ftwax import shapes, types
 
 # A player whose weight is below this in all equilibria is in none of them.
 _NO_WEIGHT = 1e-7
@@ -40,8 +40,9 @@ def nash_average(win_rates: types.NumpyArray) -> NashAverage:
     win_rates: [N, N], mean score of `i` against `j`; the diagonal is ignored.
 
   Raises:
-    ValueError: if a pair has no win rate.
+    ValueError: if a pair has no win rate, or the matrix is not square.
   """
+  shapes.check('nash_average', win_rates=(win_rates, 'N N'))
   payoffs = _payoffs(win_rates)
   num_players = len(payoffs)
   largest = [_largest_weight(payoffs, player) for player in range(num_players)]

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import shapes, types
 
 DRAW = 0.5
 
@@ -110,7 +110,11 @@ def count_seats(
 
   Returns:
     float32 [..., num_teams, N].
+
+  Raises:
+    ValueError: if there is not a seat for each of `teams`.
   """
+  shapes.check('count_seats', seats=(seats, f'... {len(teams)}'))
   sits = jax.nn.one_hot(seats, num_players)  # [..., P, N]
   counts = [
     jnp.sum(sits[..., np.flatnonzero(np.equal(teams, team)), :], axis=-2)
@@ -169,7 +173,15 @@ def win_probability(
   Args:
     ratings: float32 [N].
     multiplicities: float32 [..., N].
+
+  Raises:
+    ValueError: if the two do not have as many players.
   """
+  shapes.check(
+    'win_probability',
+    ratings=(ratings, 'N'),
+    multiplicities=(multiplicities, '... N'),
+  )
   ratings = jnp.broadcast_to(ratings, multiplicities.shape)
   advantage = jnp.sum(multiplicities * ratings, axis=-1)
   return jax.nn.sigmoid(_SCALE * advantage)
@@ -186,7 +198,16 @@ def pairwise_win_probability(
     ratings: float32 [N].
     team_size: players in a team.
     handicap: Elo points that each player of `i` has more than its rating.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  shapes.check(
+    'pairwise_win_probability',
+    ratings=(ratings, 'N'),
+    team_size=(team_size, ''),
+    handicap=(handicap, ''),
+  )
   difference = jnp.expand_dims(ratings, -1) - jnp.expand_dims(ratings, -2)
   return jax.nn.sigmoid(_SCALE * team_size * (difference + handicap))
 
@@ -218,11 +239,22 @@ def update(
     ratings: float32 [N].
     multiplicities: float32 [C, N].
     scores: [C], see `pair_scores`.
-    k_factor: step size in Elo points for each pair; zero if there was no game.
+    k_factor: step size in Elo points of each pair, []; zero if there was no
+      game.
 
   Returns:
     The new ratings, float32 [N].
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  shapes.check(
+    'update',
+    ratings=(ratings, 'N'),
+    multiplicities=(multiplicities, 'C N'),
+    scores=(scores, 'C'),
+    k_factor=(k_factor, ''),
+  )
   # The gradient of the log-likelihood is (outcome - P) m, up to a constant that
   # is part of the step size.
   surprise = scores - win_probability(ratings, multiplicities)  # [C]
@@ -237,6 +269,13 @@ def update_in_turn(
   k_factors: types.Array,
 ) -> types.Array:
   """Updates ratings [N] after `G` games, one after another; leaves [G, ...]."""
+  shapes.check(
+    'update_in_turn',
+    ratings=(ratings, 'N'),
+    multiplicities=(multiplicities, 'G C N'),
+    scores=(scores, 'G C'),
+    k_factors=(k_factors, 'G'),
+  )
 
   def step(ratings: types.Array, game: Any) -> tuple[types.Array, None]:
     return update(ratings, *game), None
@@ -272,7 +311,13 @@ def fit(
     Ratings and their standard errors, from the curvature at the maximum. With
     several rows per game, errors are from what games differ in (Liang and
     Zeger, 1986, "Longitudinal data analysis using generalized linear models").
+
+  Raises:
+    ValueError: if there is not an outcome for each row of multiplicities.
   """
+  shapes.check(
+    'fit', multiplicities=(multiplicities, 'G N'), outcomes=(outcomes, 'G')
+  )
   is_free = jnp.arange(multiplicities.shape[-1]) != anchor
   # The anchor's strength is fixed at zero.
   design = jnp.where(is_free, multiplicities, 0.0)
@@ -333,7 +378,11 @@ def fit_to_opponents(
 
   Returns:
     The players [R] and the opponents [K], relative to the first opponent.
+
+  Raises:
+    ValueError: if scores and games differ in shape.
   """
+  shapes.check('fit_to_opponents', scores=(scores, 'R K'), games=(games, 'R K'))
   wins = np.where(games > 0, np.nan_to_num(scores), 0.0) * games
   precision = 1.0 / (_SCALE * prior_deviation) ** 2
   players, opponents = np.zeros(len(games)), np.zeros(games.shape[1] - 1)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import shapes, types
 
 # Log density of players that are only chosen if no other is left.
 _LAST_CHOICE = -1e6
@@ -274,7 +274,14 @@ def draw_seats(
 
   Returns:
     int32 [G, P], the player on each seat: members from zero, opponents from N.
+
+  Raises:
+    ValueError: if the density is not that of this number of members.
   """
+  num_members = str(seating.num_members)
+  shapes.check(
+    'draw_seats', log_density=(log_density, f'{num_members} {num_members}')
+  )
   if seating.is_solo:
     members = jnp.arange(seating.num_members, dtype=jnp.int32)
     return jnp.repeat(members, seating.seats_per_member)[:, None]

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import parts, registry, types
+from ftwax import parts, registry, shapes, types
 from ftwax.population import ratings as ratings_lib
 from ftwax.population import state as state_lib
 
@@ -155,7 +155,17 @@ def welch_p_value(
 
   Returns:
     p-values [...]; 1 where a side has fewer than two samples.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  shapes.check(
+    'welch_p_value',
+    high=(high, '... K'),
+    is_high=(is_high, '... K'),
+    low=(low, '... L'),
+    is_low=(is_low, '... L'),
+  )
   mean_high, square_high, dof_high = _mean_and_square_error(high, is_high)
   mean_low, square_low, dof_low = _mean_and_square_error(low, is_low)
   square = square_high + square_low

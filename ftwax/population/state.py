@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import shapes, types
 from ftwax.population import payoff as payoff_lib
 from ftwax.population import ratings as ratings_lib
 
@@ -142,7 +142,16 @@ def record_games(
 
   Returns:
     The population after the games.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  shapes.check(
+    'record_games',
+    seats=(seats, f'G {len(teams)}'),
+    outcomes=(outcomes, f'G {max(teams) + 1}'),
+    is_played=(is_played, 'G'),
+  )
   num_members = config.num_members
   # Outcomes without a game are arbitrary. As draws they are not decided, and no
   # NaN reaches the ratings through a step size of zero.
@@ -187,7 +196,16 @@ def record_returns(
 
   Returns:
     The population after the episodes.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  shapes.check(
+    'record_returns',
+    **{'population.returns': (population.returns, 'N _')},
+    returns=(returns, 'N K'),
+    is_done=(is_done, 'N K'),
+  )
   window = population.returns.shape[1]
   num_done = jnp.sum(is_done, axis=1, dtype=jnp.int32)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import shapes, types
 from ftwax.population import ratings as ratings_lib
 
 
@@ -157,7 +157,17 @@ def summarize(
 def wilson_interval(
   scores: types.NumpyArray, games: types.NumpyArray, deviations: float = 1.96
 ) -> tuple[types.NumpyArray, types.NumpyArray]:
-  """Returns Wilson's interval of win rates; [0, 1] without games."""
+  """Returns Wilson's interval of win rates; [0, 1] without games.
+
+  Args:
+    scores: [...], wins and half the draws.
+    games: [...], number of games.
+    deviations: half width of the interval in standard deviations.
+
+  Raises:
+    ValueError: if scores and games differ in shape.
+  """
+  shapes.check('wilson_interval', scores=(scores, '...'), games=(games, '...'))
   games = np.asarray(games, np.float64)
   square = deviations**2
   rate = scores / np.maximum(games, 1.0)

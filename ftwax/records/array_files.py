@@ -22,7 +22,7 @@ import os
 import pathlib
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, NamedTuple, TypeVar
 
 import jax
@@ -31,15 +31,16 @@ import numpy as np
 import safetensors.numpy
 
 from ftwax import types
-from ftwax.records import files
+from ftwax.records import files, migrations
 
 # A pytree; what is read has the structure of the template.
 Tree = TypeVar('Tree')
 
-# Layout version of these files and of run directories. In layout 1, a single
-# agent had no member axis; in layout 2, Orbax wrote the arrays; in layout 3,
-# configurations named parts by their paths in Python; in layout 5, the state of
-# an optimizer had the structure of the parameters.
+# Layout of these files and of run directories, which is also the second number
+# of the library's version; see `migrations`. In layout 1, a single agent had no
+# member axis; in layout 2, Orbax wrote the arrays; in layout 3, configurations
+# named parts by their paths in Python; in layout 5, the state of an optimizer
+# had the structure of the parameters.
 LAYOUT = 6
 
 MANIFEST_FILE = 'manifest.json'
@@ -172,7 +173,10 @@ def write(
 
 
 def read(
-  directory: pathlib.Path, template: Tree, part: str | None = None
+  directory: pathlib.Path,
+  template: Tree,
+  part: str | None = None,
+  find_missing: Callable[[str], Any] | None = None,
 ) -> tuple[Tree, dict[str, Any]]:
   """Reads a tree.
 
@@ -185,27 +189,40 @@ def read(
       number.
     part: end of the path of the subtree that the template describes, such as
       `population/members`, which may hold more; None for the whole tree.
+    find_missing: returns the array at a path of the template that was not
+      saved, or None if it must have been.
 
   Returns:
     The tree and the metadata.
 
   Raises:
     DamagedError: if something differs from what was saved.
-    CheckpointError: if another structure was saved, or with another layout.
+    CheckpointError: if another structure was saved, or with a layout that this
+      version cannot read.
   """
   expected = describe(template)
-  name, digest_of_file, metadata = _read_manifest(directory)
-  arrays = {}
-  with _opened(directory / name, digest_of_file) as (stream, saved):
+  name, digest_of_file, metadata, layout = _read_manifest(directory)
+  arrays: dict[str, Any] = {}
+  with _opened(directory / name, digest_of_file) as (stream, leaves):
+    saved = {
+      migrations.rename_array(path, layout): leaf
+      for path, leaf in leaves.items()
+    }
     start = '' if part is None else _find_part(saved, part)
-    difference = _first_difference(saved, expected, start, part is None)
+    if find_missing is not None:
+      missing = [path for path in expected if start + path not in saved]
+      arrays.update((path, find_missing(path)) for path in missing)
+    needed = {
+      path: leaf for path, leaf in expected.items() if arrays.get(path) is None
+    }
+    difference = _first_difference(saved, needed, start, part is None)
     if difference is not None:
       raise CheckpointError(
         f'template must have the structure saved in {directory}, but'
         f' {difference}; give the experiment that the run was started with.'
       )
     for path, leaf in saved.items():
-      if path.removeprefix(start) in expected and path.startswith(start):
+      if path.removeprefix(start) in needed and path.startswith(start):
         data = bytearray(stream.read(leaf.num_bytes))
         if len(data) < leaf.num_bytes:
           raise EOFError('it ends early')
@@ -213,11 +230,11 @@ def read(
       else:
         stream.seek(leaf.num_bytes, os.SEEK_CUR)
   likes, structure = jax.tree.flatten(template)
-  leaves = [
-    _make_like(arrays[name], leaf, like)
-    for (name, leaf), like in zip(expected.items(), likes, strict=True)
+  values = [
+    _make_like(arrays[path], leaf, like)
+    for (path, leaf), like in zip(expected.items(), likes, strict=True)
   ]
-  tree: Tree = jax.tree.unflatten(structure, leaves)
+  tree: Tree = jax.tree.unflatten(structure, values)
   return tree, metadata
 
 
@@ -238,13 +255,20 @@ def layout_message(
   is_newer = isinstance(layout, int) and layout > LAYOUT
   age = 'a newer' if is_newer else 'an older'
   reader = 'the version of ftwax named in its versions.json'
-  if versions and isinstance(versions, Mapping):  # It may be damaged.
+  if isinstance(layout, int) and layout >= migrations.OLDEST:
+    reader = f'that version: pip install "ftwax==0.{layout}.*"'
+  elif versions and isinstance(versions, Mapping):  # It may be damaged.
     commit = versions.get('commit')
     reader = f'ftwax {versions.get("ftwax")}{f" at {commit}" if commit else ""}'
   return (
     f'has layout {layout}, that of {age} version of ftwax, but must have'
     f' layout {LAYOUT}; start a new run, or resume this one with {reader}.'
   )
+
+
+def can_read(layout: Any) -> bool:
+  """Returns whether this version reads what has a layout."""
+  return isinstance(layout, int) and migrations.OLDEST <= layout <= LAYOUT
 
 
 def _is_compressible(arrays: Mapping[str, types.NumpyArray]) -> bool:
@@ -263,8 +287,10 @@ def _digest_line(manifest: bytes) -> bytes:
   return f'{digest(manifest)}  {MANIFEST_FILE}\n'.encode()
 
 
-def _read_manifest(directory: pathlib.Path) -> tuple[str, str, dict[str, Any]]:
-  """Returns the name and digest of the file of arrays, and the metadata."""
+def _read_manifest(
+  directory: pathlib.Path,
+) -> tuple[str, str, dict[str, Any], int]:
+  """Returns name and digest of the file of arrays, metadata and layout."""
   text = _read_file(directory, MANIFEST_FILE)
   if _read_file(directory, DIGEST_FILE) != _digest_line(text):
     raise DamagedError(f'{MANIFEST_FILE} and {DIGEST_FILE} do not agree')
@@ -275,7 +301,7 @@ def _read_manifest(directory: pathlib.Path) -> tuple[str, str, dict[str, Any]]:
   layout = manifest.get('format') if isinstance(manifest, dict) else None
   if not isinstance(layout, int):
     raise DamagedError(f'{MANIFEST_FILE} has no layout version')
-  if layout != LAYOUT:
+  if not can_read(layout):
     raise CheckpointError(f'checkpoint {directory} {layout_message(layout)}')
   try:
     ((name, expected),) = {**manifest['files']}.items()
@@ -286,7 +312,7 @@ def _read_manifest(directory: pathlib.Path) -> tuple[str, str, dict[str, Any]]:
     ) from error
   if not re.fullmatch(r'\w+\.safetensors(\.gz)?', name):
     raise DamagedError(f'{MANIFEST_FILE} names {name!r}, no file of arrays')
-  return name, expected, metadata
+  return name, expected, metadata, layout
 
 
 @contextlib.contextmanager
@@ -391,8 +417,10 @@ def _first_difference(
   return None
 
 
-def _make_like(data: bytearray, leaf: Leaf, like: Any) -> Any:
-  """Returns an array of the kind of the template's leaf."""
+def _make_like(data: Any, leaf: Leaf, like: Any) -> Any:
+  """Returns an array of the kind of the template's leaf, from its bytes."""
+  if not isinstance(data, bytearray):  # It was missing.
+    data = bytearray(np.asarray(data, leaf.dtype).tobytes())
   # The dtype of the template, not that of the name: if TensorFlow is loaded,
   # the name bfloat16 refers to another dtype.
   dtype = np.dtype(getattr(like, 'dtype', leaf.dtype))

@@ -184,6 +184,7 @@ class Checkpointer:
     check_metadata: Callable[[dict[str, Any]], object] = lambda metadata: None,
     part: str | None = None,
     step: int | None = None,
+    find_missing: Callable[[str], Any] | None = None,
   ) -> tuple[array_files.Tree, dict[str, Any]]:
     """Restores the newest checkpoint that is not damaged.
 
@@ -193,6 +194,7 @@ class Checkpointer:
         invalid; that checkpoint then counts as damaged.
       part: see `array_files.read`.
       step: only checkpoints of this step are considered; None for all.
+      find_missing: see `array_files.read`.
 
     Returns:
       The state and its metadata.
@@ -207,7 +209,7 @@ class Checkpointer:
     ]
     for saved_step, _, path in reversed(entries):
       try:
-        state, metadata = array_files.read(path, template, part)
+        state, metadata = array_files.read(path, template, part, find_missing)
         _check(metadata, check_metadata)
         return state, metadata
       except array_files.DamagedError as error:

@@ -209,7 +209,8 @@ def merge(first: Changes, second: Changes) -> dict[str, Any]:
   """Merges changes recursively; the second ones take precedence.
 
   The name of a part and its fields go together: `core=gru` and
-  `core.hidden_size=32` are a GRU with 32 units, in any order.
+  `core.hidden_size=32` are a GRU with 32 units, in any order. So do names in a
+  list, as in `tasks=["value_replay"]` and `tasks.value_replay.cost=0.1`.
   """
   merged = dict(first)
   for name, value in second.items():
@@ -220,8 +221,28 @@ def merge(first: Changes, second: Changes) -> dict[str, Any]:
       value = {TYPE: before, **value}
     elif isinstance(before, Mapping) and isinstance(value, str):
       value = value if TYPE in before else {TYPE: value, **before}
+    elif isinstance(before, list) and isinstance(value, Mapping):
+      value = _change_named(before, value)
+    elif isinstance(before, Mapping) and isinstance(value, list):
+      value = _change_named(value, before)
     merged[name] = value
   return merged
+
+
+def _change_named(entries: list[Any], changes: Changes) -> list[Any]:
+  """Changes fields of the parts that a list names."""
+  missing = [name for name in changes if name not in entries]
+  if missing:
+    raise ValueError(
+      f'{missing[0]} is not among {entries}; add it to the list, or leave its'
+      ' fields out.'
+    )
+  return [
+    {TYPE: entry, **changes[entry]}
+    if isinstance(entry, str) and entry in changes
+    else entry
+    for entry in entries
+  ]
 
 
 def to_toml(plain: Mapping[str, Any], path: str = '') -> str:

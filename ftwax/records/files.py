@@ -204,9 +204,10 @@ def parse_text(text: str | bytes, **options: Any) -> Any:
 
 def memory_of(text: str | bytes) -> int:
   """Estimates the bytes of memory that the values of a JSON text take."""
-  count: Any = text.count
-  marks = (b',', b'[', b'{') if isinstance(text, bytes) else (',', '[', '{')
-  num_values = sum(count(mark) for mark in marks)
+  if isinstance(text, bytes):
+    num_values = sum(text.count(mark) for mark in (b',', b'[', b'{'))
+  else:
+    num_values = sum(text.count(mark) for mark in (',', '[', '{'))
   return len(text) + _BYTES_OF_A_VALUE * num_values
 
 

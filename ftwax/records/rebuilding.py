@@ -26,7 +26,7 @@ from typing import Any
 
 from ftwax import hyperparameters, registry, suggestions, version
 from ftwax.environments import functional
-from ftwax.records import config_files, run_directory
+from ftwax.records import config_files, migrations, run_directory
 
 
 def rebuild(
@@ -98,8 +98,9 @@ def read_parts(
     ValueError: if there is no such run, or a part is missing or cannot be
       rebuilt; names the file and the key.
   """
-  run_directory.check_layout(directory)
+  layout = run_directory.check_layout(directory)
   plain = run_directory.read_config(directory)
+  plain = migrations.rename_config(plain, layout)
   plain = {name: plain[name] for name in plain if name not in without}
   agent = plain.get('agent')
   if isinstance(agent, Mapping) and isinstance(agent.get('loss'), Mapping):
@@ -289,7 +290,9 @@ def _change_named(
 
 
 def _find(name: Any, key: str) -> Any:
-  kind = key.rpartition('.')[2]
+  above, _, kind = key.rpartition('.')
+  if kind.isdecimal():  # Among others, such as the tasks of an agent.
+    kind = above.rpartition('.')[2].removesuffix('s')
   part = registry.find(name) or registry.find(f'{kind}.{name}')
   if part is None:
     raise ValueError(

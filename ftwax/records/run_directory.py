@@ -12,6 +12,7 @@ nothing on disk has changed.
 """
 
 import contextlib
+import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -139,7 +140,8 @@ def open_existing(
 
   Args:
     path: a directory made by `create` or `create_at`.
-    config: configuration of this process; must equal that of the run.
+    config: configuration of this process; must equal that of the run. A field
+      that the run does not know, since it is newer, must have its default.
     may_differ: dotted keys that are not compared, e.g. the number of steps of a
       run to extend. `config.json` keeps the first values.
 
@@ -156,9 +158,8 @@ def open_existing(
   typed = os.fspath(path)
   recorded = _read_json(typed, CONFIG_FILE)
   versions = _read_json(typed, VERSIONS_FILE)
-  check_layout(typed)
-  current = json.loads(_dump(config_files.to_json(config)))
-  _check_same(typed, recorded, current, may_differ)
+  check_layout(typed, resumes=True)
+  _check_same(typed, recorded, config, may_differ)
   for key, then, now in config_files.differences(versions, _versions()):
     logging.warning(
       '%s is %s, but was %s when this run began; results may differ.',
@@ -174,22 +175,31 @@ def open_existing(
   return directory
 
 
-def check_layout(path: str | os.PathLike[str]) -> None:
-  """Checks that this version of ftwax can read a run, if it says its version.
+def check_layout(path: str | os.PathLike[str], resumes: bool = False) -> int:
+  """Checks that this version of ftwax can read a run.
+
+  Args:
+    path: path of the run directory.
+    resumes: whether to resume it, too, which needs today's layout.
+
+  Returns:
+    The layout of the run; today's, if the run does not say it.
 
   Raises:
     RunDirectoryError: if the run has another layout.
   """
   if not (pathlib.Path(path) / VERSIONS_FILE).exists():
-    return
+    return array_files.LAYOUT
   versions = _read_json(os.fspath(path), VERSIONS_FILE)
   # Versions of ftwax that wrote layout 1 did not record it.
   layout = versions.get('layout', 1) if isinstance(versions, dict) else 1
   if layout != array_files.LAYOUT:
-    raise RunDirectoryError(
-      f'run directory ({os.fspath(path)})'
-      f' {array_files.layout_message(layout, versions)}'
-    )
+    if resumes or not array_files.can_read(layout):
+      raise RunDirectoryError(
+        f'run directory ({os.fspath(path)})'
+        f' {array_files.layout_message(layout, versions)}'
+      )
+  return int(layout)
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -429,12 +439,14 @@ def _read_json(typed: str, name: str) -> Any:
 
 
 def _check_same(
-  typed: str, recorded: Any, current: Any, may_differ: Collection[str]
+  typed: str, recorded: Any, config: Any, may_differ: Collection[str]
 ) -> None:
+  current = json.loads(_dump(config_files.to_json(config)))
   different = [
     f'  {key}: {then!r} in the run directory, {now!r} now'
     for key, then, now in config_files.differences(recorded, current)
     if key not in may_differ
+    and not (then == config_files.ABSENT and _is_added(recorded, config, key))
   ]
   if different:
     raise ConfigMismatchError(
@@ -444,6 +456,24 @@ def _check_same(
       + '\nResume with the values of the run, or start a new run; init_from'
       ' starts one from what this one has learned.'
     )
+
+
+def _is_added(recorded: Any, config: Any, key: str) -> bool:
+  """Returns whether only the field of a known part is new, at its default."""
+  *path, name = key.split('.')
+  for step in path:
+    if isinstance(recorded, dict) and step in recorded:
+      recorded, config = recorded[step], getattr(config, step, None)
+    elif isinstance(recorded, list) and isinstance(config, tuple | list):
+      if not 0 <= int(step) < min(len(recorded), len(config)):
+        return False
+      recorded, config = recorded[int(step)], config[int(step)]
+    else:
+      return False
+  if not dataclasses.is_dataclass(config):
+    return False
+  defaults = {field.name: field.default for field in dataclasses.fields(config)}
+  return name in defaults and getattr(config, name) == defaults[name]
 
 
 def read_members(directory: pathlib.Path) -> list[int]:

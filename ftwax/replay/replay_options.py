@@ -52,7 +52,7 @@ class ReplayOptions(NamedTuple):
       tables for reward prediction; 0 for no such tables.
     sequences: the sequences for reward prediction.
     delta_encodes: whether Reverb stores frames as differences; see
-      `reverb.columns`.
+      `ftwax.acme.columns`.
   """
 
   replay_capacity: int = 0

@@ -1,8 +1,8 @@
 """Resolves an experiment into the parts that runtimes use.
 
 Each process does this when it starts; that of a distributed run's coordinator
-has done it before, to check the experiment. What is below gets parts and never
-the experiment, so a function's arguments show what it depends on.
+has done it before, to check the experiment. What is below gets the parts; they
+include the experiment, `Prepared.experiment`, for its plain numbers and names.
 """
 
 import contextlib

@@ -1,4 +1,5 @@
 import dataclasses
+import math
 import pickle
 import re
 
@@ -55,6 +56,34 @@ def test_a_number_is_fixed_and_a_prior_evolves():
 def test_what_is_neither_a_number_nor_a_prior_is_refused(changes, message):
   with pytest.raises(ValueError, match=message):
     ftw.FTWConfig(**changes)
+
+
+def test_a_hyperparameter_may_be_off():
+  """It is then not in the training state, whose older records still load."""
+  config = ppo.PPOConfig(core=cores.LSTM(8))
+  assert not hasattr(config.priors, 'dropout')
+  config = config.replace(core=cores.LSTM(8, dropout=0.1))
+  assert config.priors.dropout == Constant(0.1)
+  assert parts.collect(config)['dropout'].path == 'core.dropout'
+  prior = hyperparameters.Uniform(0.0, 0.5)
+  layers = cores.StackedLSTM((8, 8), layer=cores.LSTM(dropout=prior))
+  assert config.replace(core=layers).priors.dropout == prior
+  assert config.replace(core=layers).bounds['dropout'] == (0.0, 0.99)
+
+
+def test_each_slow_level_may_have_a_period():
+  """Each is a hyperparameter, which a population may change."""
+  drawn = hyperparameters.UniformInteger(20, 60)
+  core = cores.RPTH(8, num_levels=3, slow_period=(5, drawn))
+  config = ppo.PPOConfig(core=core)
+  priors = config.priors
+  assert priors.slow_period_1 == hyperparameters.UniformInteger(5, 5)
+  assert priors.slow_period_2 == drawn and not hasattr(priors, 'slow_period')
+  collected = parts.collect(config)['slow_period_2']
+  assert collected.is_integer and collected.bounds == (1, math.inf)
+  assert parts.read(config, collected.path) == drawn
+  changed = parts.change(config, collected.path, 40)
+  assert changed.core.slow_period == (5, 40)
 
 
 @pytest.mark.parametrize('period', [2.5, Constant(5.0)])

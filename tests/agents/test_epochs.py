@@ -8,7 +8,7 @@ import pytest
 
 from ftwax import hyperparameters, types
 from ftwax.agents.actor_critic import batches, learning, optimization
-from ftwax.losses import vtrace
+from ftwax.losses import v_trace
 from ftwax.networks import cores
 
 
@@ -35,7 +35,7 @@ def make_small_batch(make_batch, small_network):
 
 @pytest.fixture(scope='module')
 def one_step(small_network, small):
-  return learning.make_learner_core(small_network, vtrace.vtrace_loss, small)
+  return learning.make_learner_core(small_network, v_trace.vtrace_loss, small)
 
 
 @pytest.fixture(scope='module')
@@ -51,7 +51,7 @@ def test_epochs_are_steps_on_the_same_batch(
   small_network, small, one_step, state, make_small_batch
 ):
   core = learning.make_learner_core(
-    small_network, vtrace.vtrace_loss, small.replace(num_epochs=2)
+    small_network, v_trace.vtrace_loss, small.replace(num_epochs=2)
   )
   batch = make_small_batch(0)
   expected = state
@@ -68,7 +68,7 @@ def test_minibatches_are_steps_on_whole_sequences(
   """All sequences are alike, so that their order does not matter."""
   core = learning.make_learner_core(
     small_network,
-    vtrace.vtrace_loss,
+    v_trace.vtrace_loss,
     small.replace(num_minibatches=3),
   )
   alike = batches.take_columns(make_small_batch(0), jnp.array([1, 1, 1]))
@@ -90,7 +90,7 @@ def test_targets_are_those_before_the_first_step(
     return transitions.v_tm1, transitions.r_t
 
   def loss(transitions, hyperparameters):
-    losses = vtrace.vtrace_loss(transitions, hyperparameters)
+    losses = v_trace.vtrace_loss(transitions, hyperparameters)
     value, reward = transitions.targets
     return losses._replace(
       metrics={
@@ -117,7 +117,7 @@ def test_mean_is_the_sum_over_the_number_of_actions(
   small_network, small, one_step, state, make_small_batch
 ):
   core = learning.make_learner_core(
-    small_network, vtrace.vtrace_loss, small.replace(loss_reduction='mean')
+    small_network, v_trace.vtrace_loss, small.replace(loss_reduction='mean')
   )
   batch = make_small_batch(0)
   _, total = jax.jit(one_step.update)(state, batch)
@@ -131,7 +131,7 @@ def test_one_bad_minibatch_is_skipped_and_the_update_counted(
   small_network, small, state, make_small_batch
 ):
   core = learning.make_learner_core(
-    small_network, vtrace.vtrace_loss, small.replace(num_minibatches=3)
+    small_network, v_trace.vtrace_loss, small.replace(num_minibatches=3)
   )
   batch = make_small_batch(0)
   timestep = batch.trajectory.timestep

@@ -23,8 +23,8 @@ from ftwax.losses import (
   pixel_control,
   policy_loss,
   reward_prediction,
+  v_trace,
   value_replay,
-  vtrace,
 )
 from ftwax.networks import cores, embeddings, entry_torsos, heads, torsos
 
@@ -67,7 +67,7 @@ def batch(network):
 @pytest.fixture(scope='module')
 def loss_and_gradient(network, config):
   """The joint loss with its gradient, jitted: every cost is an argument."""
-  objective = joint_loss.Objective(network, vtrace.vtrace_loss, config.tasks)
+  objective = joint_loss.Objective(network, v_trace.vtrace_loss, config.tasks)
 
   def loss_fn(params, hypers, internal_rewards, batch):
     batch = batches.with_own_rewards(internal_rewards, batch)
@@ -107,7 +107,7 @@ def _terms(network, params, hypers, internal_rewards, batch):
     )
     transitions = policy_loss.make_transitions(out, stream, hypers)
     if column < num_fresh:
-      losses = vtrace.vtrace_loss(transitions, hypers)
+      losses = v_trace.vtrace_loss(transitions, hypers)
       kl = latent_kl.latent_kl(
         **{
           f'{k}s': [x[:-1] for x in out.auxiliary[k]]
@@ -390,7 +390,9 @@ def test_one_number_sets_all_sizes():
 
 def test_the_papers_agent_is_a_configuration():
   paper = ftw.FTWConfig()
-  assert paper.core.memory == cores.Memory() and paper.core.noise_scale == 1.0
+  memory = paper.core.memory
+  assert (memory.num_slots, memory.word_size, memory.num_reads) == (450, 32, 4)
+  assert paper.core.noise_scale == 1.0
   assert paper.priors.slow_period == hyperparameters.UniformInteger(5, 20)
   assert [task.name for task in paper.tasks] == [
     'latent_kl', 'pixel_control', 'reward_prediction',

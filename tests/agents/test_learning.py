@@ -8,7 +8,7 @@ import pytest
 
 from ftwax import hyperparameters, types
 from ftwax.agents.actor_critic import acting, learning, optimization
-from ftwax.losses import policy_loss, vtrace
+from ftwax.losses import policy_loss, v_trace
 
 
 @pytest.fixture(scope='module')
@@ -17,7 +17,7 @@ def core(network, config):
     learning_rate=hyperparameters.LogUniform(1e-3, 1e-1),
     entropy_cost=hyperparameters.LogUniform(1e-3, 1e-1),
   )
-  return learning.make_learner_core(network, vtrace.vtrace_loss, config)
+  return learning.make_learner_core(network, v_trace.vtrace_loss, config)
 
 
 @pytest.fixture(scope='module')
@@ -48,7 +48,7 @@ def _loss_one_stream_at_a_time(network, params, hypers, batch):
       lambda x: x[:, column],  # noqa: B023
       (output, batch),
     )
-    losses = vtrace.vtrace_loss(
+    losses = v_trace.vtrace_loss(
       policy_loss.make_transitions(stream_output, stream, hypers), hypers
     )
     total += jnp.sum(losses.policy)
@@ -107,7 +107,7 @@ def test_the_bound_is_on_the_mean_gradient_where_the_mean_is_learned_from(
   for bound in (1e9, 3.0, 1e-2):
     core = learning.make_learner_core(
       network,
-      vtrace.vtrace_loss,
+      v_trace.vtrace_loss,
       config.replace(
         loss_reduction='mean',
         max_gradient_norm=bound,
@@ -116,7 +116,7 @@ def test_the_bound_is_on_the_mean_gradient_where_the_mean_is_learned_from(
     )
     state = core.init(jax.random.PRNGKey(3))
     found[bound] = jax.jit(core.update)(state, make_batch(0))
-  summed = learning.make_learner_core(network, vtrace.vtrace_loss, config)
+  summed = learning.make_learner_core(network, v_trace.vtrace_loss, config)
   _, metrics = jax.jit(summed.update)(state, make_batch(0))
   norms = [float(metrics['gradient_norm']) for _, metrics in found.values()]
   # The log has the norm before it is bounded, here of 14 transitions.
@@ -203,7 +203,7 @@ def test_the_learner_draws_the_noise_that_acted(network, config, make_batch):
     return output._replace(value=output.value + seeds), state
 
   core = learning.make_learner_core(
-    network._replace(unroll=unroll), vtrace.vtrace_loss, config
+    network._replace(unroll=unroll), v_trace.vtrace_loss, config
   )
   batch, update = make_batch(0).trajectory, jax.jit(core.update)
   seeds = jnp.arange(batch.timestep.reward.size).reshape(

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import random_batches
+import slow_cases
 from dm_env import restart
 
 from ftwax import types
@@ -16,22 +17,26 @@ from ftwax.networks import cores, heads
 SPEC = fakes.make_vector_spec()
 IMPALA = impala.IMPALAConfig(core=cores.LSTM(8))
 FTW = ftw.FTWConfig(core=cores.RPTH(), tasks=('latent_kl',)).with_size(8)
-
-
-def _noisy(kind):
-  return IMPALA.replace(heads=heads.Heads(noise=kind)).make_network(SPEC)
-
-
-NETWORKS = {
-  'factorised': lambda: _noisy('factorised'),
-  'independent': lambda: _noisy('independent'),
-  'latent': lambda: FTW.make_network(SPEC),
+DROPOUT = cores.LSTM(8, layer_norm=True, dropout=0.3)
+MEMORY = cores.Memory(3, 2, 1)
+CONFIGS = {
+  'factorised': IMPALA.replace(heads=heads.Heads(noise='factorised')),
+  'independent': IMPALA.replace(heads=heads.Heads(noise='independent')),
+  'latent': FTW,
+  'dropout': IMPALA.replace(core=DROPOUT),
+  'dropout in layers': IMPALA.replace(
+    core=cores.StackedLSTM((5, 6), layer=DROPOUT)
+  ),
+  # Latents are means: all noise is that of the levels.
+  'dropout in a hierarchy': IMPALA.replace(
+    core=cores.RPTH(DROPOUT, noise_scale=0.0, memory=MEMORY)
+  ),
 }
 
 
 def _make(name, key):
-  network = NETWORKS[name]()
-  config = FTW if name == 'latent' else IMPALA
+  config = CONFIGS[name]
+  network = config.make_network(SPEC)
   variables = types.ActorVariables(
     network.init(key),
     config.sample_hyperparameters(key),
@@ -41,7 +46,11 @@ def _make(name, key):
   return network, variables
 
 
-@pytest.mark.parametrize('name', NETWORKS)
+# The others take long to compile.
+FAST = ('factorised', 'independent', 'latent', 'dropout')
+
+
+@pytest.mark.parametrize('name', slow_cases.all_but(FAST, CONFIGS))
 def test_greedy_choice_does_not_depend_on_the_key(name, key):
   network, variables = _make(name, key)
   observation = fakes.sample(np.random.default_rng(0), SPEC.observations)
@@ -61,7 +70,7 @@ def test_greedy_choice_does_not_depend_on_the_key(name, key):
   assert np.any(logits(False, key) != logits(False, other_key))
 
 
-@pytest.mark.parametrize('name', NETWORKS)
+@pytest.mark.parametrize('name', CONFIGS)
 def test_the_learner_has_the_policy_that_acted(name, key):
   """Ratios of probabilities are one at equal weights, across episodes too."""
   network, variables = _make(name, key)

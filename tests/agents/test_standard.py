@@ -12,7 +12,14 @@ import slow_cases
 from ftwax.agents import a2c, ppo, rl2
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import catch
-from ftwax.networks import cores, embeddings, heads, recurrence, torsos
+from ftwax.networks import (
+  cores,
+  embeddings,
+  heads,
+  recurrence,
+  rl2_core,
+  torsos,
+)
 from ftwax.runtime import experiment, runs
 
 SPEC = fakes.make_spec(
@@ -49,6 +56,16 @@ CONFIGS = {
     separate_value=True,
     heads=heads.Heads(noise='independent'),
   ),
+  # BTGym's `StackedLstmPolicy` as it is by default.
+  'layers for heads': SMALL.replace(
+    torso=SIGNAL,
+    core=WIRED.replace(
+      layer=cores.LSTM(forget_bias=1.0, layer_norm=True, dropout=0.1)
+    ),
+    heads=heads.Heads(noise='factorised', policy_layer=0, value_layer=1),
+    skip_connection=False,
+    separate_value=False,
+  ),
 }
 
 
@@ -63,14 +80,15 @@ def _make_inputs(network, seed=0):
 
 
 def _unroll(network, params, seed, inputs):
-  seeds = jnp.full(inputs[1].shape, seed)
+  seeds = None if seed is None else jnp.full(inputs[1].shape, seed)
   return network.unroll(params, SMALL.priors, seeds, *inputs)[0]
 
 
-# The others have parts of `all`.
-@pytest.mark.parametrize(
-  'name', slow_cases.all_but(('all', 'linear', 'noisy'), CONFIGS)
-)
+# The others have parts of these.
+FAST = ('all', 'linear', 'layers for heads')
+
+
+@pytest.mark.parametrize('name', slow_cases.all_but(FAST, CONFIGS))
 def test_every_parameter_learns(name, key):
   config = CONFIGS[name]
   network = config.make_network(SPEC)
@@ -110,6 +128,104 @@ def test_layers_see_what_the_wiring_names(key):
     if '/layer_' in name
   }
   assert found == {'layer_0': (7 + 1, 20), 'layer_1': (7 + 7 + 4 + 5, 24)}
+
+
+@pytest.mark.parametrize(
+  ('core', 'sizes', 'skip', 'separate'),
+  [
+    (WIRED.replace(layer=cores.GRU()), (5, 6), False, False),
+    (cores.StackedLSTM((4, 5, 6)), (4, 5, 6), True, False),
+    (STACKED, (5, 6), False, True),
+  ],
+)
+def test_heads_read_the_layers_that_they_name(core, sizes, skip, separate, key):
+  """With a skip connection, beside the inputs of the core."""
+  config = SMALL.replace(
+    core=core, skip_connection=skip, separate_value=separate
+  )
+  chosen = config.replace(heads=heads.Heads(policy_layer=0, value_layer=1))
+  network = chosen.make_network(SPEC)
+  params = jax.tree.map(np.asarray, network.init(key))
+  inputs = _make_inputs(network)
+  num_inputs = (7 + 7 + 4 + 1) * skip
+  policy, value = (
+    params[f'{head}_head/linear'] for head in ('policy', 'value')
+  )
+  assert policy['w'].shape == (sizes[0] + num_inputs, 4)
+  assert value['w'].shape == (sizes[1] + num_inputs, 1)
+  output = _unroll(network, params, 0, inputs)
+  layers = list(map(np.asarray, output.auxiliary['layers']))
+  np.testing.assert_allclose(
+    output.logits, layers[0] @ policy['w'] + policy['b'], atol=1e-6
+  )
+  if not separate:
+    np.testing.assert_allclose(
+      output.value, (layers[1] @ value['w'] + value['b'])[..., 0], atol=1e-6
+    )
+  # What auxiliary heads read stays the last layer.
+  assert output.features.shape[-1] == sizes[-1] + num_inputs
+  last = config.replace(
+    heads=heads.Heads(policy_layer=len(sizes) - 1)
+  ).make_network(SPEC)
+  plain = config.make_network(SPEC)
+  params = plain.init(key)
+  np.testing.assert_array_equal(
+    _unroll(last, params, 0, inputs).logits,
+    _unroll(plain, params, 0, inputs).logits,
+  )
+
+
+def test_a_policy_of_the_first_layer_sees_its_inputs_alone(key):
+  """As BTGym's: neither the internal state nor the last action."""
+  network = CONFIGS['layers for heads'].make_network(SPEC)
+  params, inputs = network.init(key), _make_inputs(network)
+  network_input, start, state = inputs
+  observation = network_input.observation
+  other = network_input._replace(
+    observation={**observation, 'velocity': observation['velocity'] + 1.0},
+    previous_action=(network_input.previous_action + 1) % 4,
+  )
+  before = _unroll(network, params, None, inputs)
+  after = _unroll(network, params, None, (other, start, state))
+  np.testing.assert_array_equal(after.logits, before.logits)
+  assert np.abs(after.value - before.value).min() > 1e-6
+  prices = {**observation, 'prices': observation['prices'] + 1.0}
+  seen = network_input._replace(observation=prices)
+  after = _unroll(network, params, None, (seen, start, state))
+  assert np.abs(after.logits - before.logits).max() > 1e-6
+
+
+@pytest.mark.parametrize(
+  ('core', 'chosen', 'message'),
+  [
+    (
+      'lstm',
+      {'policy_layer': 0},
+      r'policy_layer \(0\) of Heads must be None for a core that does not'
+      r' output its layers; .*StackedLSTM',
+    ),
+    (
+      cores.RPTH(8),
+      {'value_layer': 1},
+      r'value_layer \(1\) of Heads must be None for a core',
+    ),
+    (
+      STACKED,
+      {'value_layer': 2},
+      r'value_layer \(2\) of Heads must be below 2, the number of layers',
+    ),
+  ],
+)
+def test_a_layer_that_is_not_there_is_refused(core, chosen, message):
+  config = SMALL.replace(core=core, heads=heads.Heads(**chosen))
+  with pytest.raises(ValueError, match=message):
+    config.make_network(SPEC)
+
+
+def test_a_layer_has_a_number():
+  for layer in (-1, 0.5, '0'):
+    with pytest.raises(ValueError, match=r'policy_layer \(.*\) of Heads must'):
+      heads.Heads(policy_layer=layer)
 
 
 def test_a_separate_value_shares_nothing_with_the_policy(key):
@@ -230,6 +346,7 @@ def test_bad_options_are_refused(make, message):
   [
     ('hidden_size', r'core=cores.LSTM\(hidden_size'),
     ('slow_period', r'core=cores.RPTH\(slow_period'),
+    ('dropout_keep_prob', r'core=cores.LSTM\(dropout=1 - '),
     ('use_pixel_control', "tasks=\\('pixel_control',\\)"),
   ],
 )
@@ -248,6 +365,26 @@ def test_a_wiring_of_unknown_parts_is_refused():
     ValueError, match=r"\['price'\] are not among them; choose .*prices"
   ):
     config.make_network(SPEC)
+
+
+def test_heads_read_the_levels_of_a_memory_across_episodes(key):
+  """Policy and value read one each, as in BTGym's `AacStackedRL2Policy`."""
+  spec = SPEC._replace(
+    observations={
+      rl2_core.EPISODE_START: dm_env.specs.BoundedArray((), np.int8, 0, 1),
+      **SPEC.observations,
+    }
+  )
+  config = rl2.RL2Config(
+    core=cores.StackedLSTM((3, 5)),
+    heads=heads.Heads(policy_layer=0, value_layer=1),
+  )
+  params = config.make_network(spec).init(key)
+  assert params['policy_head/linear']['w'].shape[0] == 5
+  assert params['value_head/linear']['w'].shape[0] == 5
+  config = config.replace(heads=heads.Heads())
+  params = config.make_network(spec).init(key)
+  assert params['value_head/linear']['w'].shape[0] == 10
 
 
 def test_two_levels_of_memory_see_all_of_the_input():

@@ -147,8 +147,8 @@ def test_the_list_has_a_line_for_each_thing(capsys):
     'jaxmarl_adapter', 'jax_adapters',
   ):  # fmt: skip
     assert f'\n  {name} ' in text
-  # An experiment, a task and an environment.
-  assert text.count('\n  capture_the_flag ') == 3
+  # An experiment and an environment.
+  assert text.count('\n  capture_the_flag ') == 2
   for line in text.splitlines():
     if line.startswith('  '):
       name, _, summary = line.strip().partition(' ')

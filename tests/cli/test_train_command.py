@@ -6,6 +6,7 @@ import sys
 import own_experiment
 import pytest
 
+from ftwax.agents import impala
 from ftwax.agents.actor_critic import tasks as tasks_lib
 from ftwax.cli import commands, launch, tasks
 from ftwax.environments import process_games
@@ -53,17 +54,96 @@ def test_every_experiment_has_a_help_of_one_screen(capsys, name):
     assert f'  --{flag}' in text
 
 
-def test_tasks_start_from_their_settings():
+COMMON = ('--agent=ppo', '--core=gru', '--num_members=1', '--steps=70')
+
+
+@pytest.mark.parametrize('task', tasks.TASKS)
+def test_every_task_takes_the_same_flags_and_has_its_settings(task):
+  library = task.partition(':')[0] if ':' in task else 'gymnasium'
+  if task == 'Hopper-v5':
+    library = 'mujoco'
+  pytest.importorskip(library.replace('playground', 'mujoco_playground'))
+  settings = tasks.find(task, is_continuous=task == 'Hopper-v5')
+  options = launch.find(task, ['--seed=3']).options
+  assert options.seed == 3
+  for name, value in settings.flags.items():
+    assert getattr(options, name) == value
+  found = launch.find(task, COMMON)
+  assert found.options.max_num_actor_steps == 70
+  agent = found.build().agent
+  assert agent.core == cores.GRU() and agent.skip_connection
+  own = launch.find(task).build().agent
+  for path, value in settings.fields.items():
+    name = path.removeprefix('agent.')
+    if name in ('discount', 'gae_lambda', 'num_epochs', 'sequence_length'):
+      assert getattr(own, name) == value
+
+
+def test_settings_of_vector_actions_go_by_the_kind_of_the_space():
   pytest.importorskip('gymnasium')
-  for task, (name, *_) in tasks.TASKS.items():
-    options = launch.find(task, ['--seed=3']).options
-    assert options.seed == 3 and name in launch.names()
-    chosen = getattr(options, 'game', getattr(options, 'task', task))
-    assert name == task or chosen.lower() in task.lower()
+  agent = launch.find('MountainCarContinuous-v0').build().agent
+  assert agent.normalize_observations and agent.separate_value
   pendulum = launch.find('Pendulum-v1').build()
   assert pendulum.agent.discount == 0.9
-  with pytest.raises(ValueError, match=r'did you mean Hopper-v5\?'):
-    launch.find('Hoper-v5')
+  assert pendulum.agent.normalize_observations
+  assert not launch.find('MountainCar-v0').build().agent.separate_value
+  with pytest.raises(ValueError, match=r'did you mean Pendulum-v1\?'):
+    launch.find('Pendulm-v1')
+
+
+def test_settings_are_for_ppo_alone():
+  pytest.importorskip('gymnasium')
+  agent = launch.find('CartPole-v1', ['--agent=impala']).build().agent
+  assert agent == impala.IMPALAConfig()
+
+
+def test_a_task_shows_its_settings(capsys):
+  pytest.importorskip('gymnasium')
+  _, text, _ = _train(capsys, 'CartPole-v1', '--help')
+  assert text.startswith(
+    'usage: ftwax train CartPole-v1 [flags]\n\nTrains in CartPole-v1.\n\n'
+    'Settings that suit CartPole-v1:\n  --max_num_actor_steps=500000,'
+  )
+  assert '  --max_num_actor_steps=500000' in text
+  assert "agent.decay.names=['learning_rate', 'clip_epsilon']" in text
+  _, text, _ = _train(capsys, 'MountainCar-v0', '--help')
+  assert 'Settings' not in text
+
+
+@pytest.mark.parametrize(
+  ('argv', 'line'),
+  [
+    (['--learning-rate', '3e-4'], 'learning_rate = 0.0003'),
+    (['--learning_rate=3e-4'], 'learning_rate = 0.0003'),
+    (['--hidden-size=16'], 'hidden_size = 16'),
+    (['--hidden_sizes=16,8'], 'hidden_sizes = [16, 8]'),
+    (['--loggers=wandb'], 'loggers = ["wandb"]'),
+    (['--nonormalize_advantages'], 'normalize_advantages = false'),
+    (['--normalize-returns'], 'normalize_returns = true'),
+    (['--max_to_keep', '7'], 'max_to_keep = 7'),
+    (['--tasks=value_replay', '--cost=0.3'], '"cost" = 0.3'),
+  ],
+)
+def test_every_field_is_a_flag_by_its_last_name(capsys, argv, line):
+  status, text, error = _train(capsys, 'catch', *argv, '--print_config')
+  assert status == 0, error
+  assert line in text
+
+
+def test_flags_of_fields_come_after_the_settings_of_a_task(capsys):
+  pytest.importorskip('gymnasium')
+  arguments = ['CartPole-v1', '--discount=0.5', '--batch_size=64']
+  _, text, _ = _train(capsys, *arguments, '--print_config')
+  assert 'discount = 0.5\n' in text and 'batch_size = 64\n' in text
+
+
+@pytest.mark.parametrize('name', launch.names())
+def test_help_shows_defaults_that_other_flags_choose(capsys, name):
+  _, text, _ = _train(capsys, name, '--help')
+  assert '  --seed=0' in text
+  if name == 'capture_the_flag':
+    _, text, _ = _train(capsys, name, '--long', '--help')
+    assert '  --num_members=8' in text
 
 
 def test_any_environment_is_trained_in(tmp_path, monkeypatch):
@@ -99,7 +179,23 @@ def test_any_environment_is_trained_in(tmp_path, monkeypatch):
   [
     (['ctch'], 1, r"'ctch'.*did you mean catch\?"),
     (['catch', '--sed=1'], 2, r'no flag --sed; did you mean --seed\?'),
-    (['catch', '--lr=1'], 2, r'did you mean --set agent.learning_rate=...\?'),
+    (['catch', '--lr=1'], 2, r'flag --lr; did you mean --learning_rate\?'),
+    (['catch', '--ent-coef=1'], 2, r'did you mean --entropy_cost\?'),
+    (['catch', '--track'], 2, r'did you mean --loggers=wandb\?'),
+    (['catch', '--env=x'], 2, r'did you mean ftwax train ENVIRONMENT\?'),
+    (['catch', '--policy_kwargs=x'], 2, r'mean --hidden_sizes=.* --core=lstm'),
+    (['MountainCar-v0', '--algo=ppo'], 2, r'did you mean --agent\?'),
+    (
+      ['catch', 'agent.learning_rate=1e-3'],
+      2,
+      r'must be none; did you mean --set agent.learning_rate=1e-3\?',
+    ),
+    (
+      ['catch', '--tasks=pixel_control,value_replay', '--cost=1'],
+      2,
+      r'--cost names 2 fields; choose --set agent.tasks.pixel_control.cost=1'
+      r' or --set agent.tasks.value_replay.cost=1\.',
+    ),
     (['catch', '--num_envs=1'], 2, r'did you mean --num_environments\?'),
     (['MountanCar-v0'], 1, r'did you mean MountainCar-v0\?'),
     (['no_such_module:make'], 1, 'must be a name listed .* MODULE:NAME'),
@@ -205,7 +301,7 @@ def test_a_config_is_printed_and_given_back(capsys, tmp_path):
 def test_what_an_experiment_computes_follows_the_changes(capsys):
   pytest.importorskip('gymnasium')
   _, text, _ = _train(
-    capsys, 'ppo_cartpole', '--print_config', '--set=agent.batch_size=16',
+    capsys, 'CartPole-v1', '--print_config', '--set=agent.batch_size=16',
     '--set=max_num_actor_steps=51200',
   )  # fmt: skip
   assert 'steps = 100.0\n' in text

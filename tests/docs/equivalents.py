@@ -1,4 +1,4 @@
-"""Sentences of `equivalents/`, for the tests that try them.
+"""Sentences of `docs/coming_from/`, for the tests that try them.
 
 The folder has a page for each of three systems that this library implements
 anew: every name, argument and default, and what behaves differently.
@@ -8,7 +8,8 @@ import functools
 import pathlib
 import re
 
-PAGES = sorted((pathlib.Path(__file__).parent / 'equivalents').glob('*.md'))
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = sorted((ROOT / 'docs' / 'coming_from').glob('*.md'))
 
 
 def read():

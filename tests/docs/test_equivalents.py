@@ -1,4 +1,4 @@
-"""What `equivalents/` says of behaviour is tried here.
+"""What `docs/coming_from/` says of behaviour is tried here.
 
 A test quotes the sentences that it tries, which must stand on one of its pages.
 """
@@ -104,7 +104,7 @@ def test_thresholds_of_segment_trees():
   'dtypes and shapes must match the spec; nothing is broadcast or cast, other'
   ' than 64 bits to 32',
   '0.07 of 100 is 7 rows',
-  'rows of recent data come first, as in ALF',
+  'Rows of recent data come first, as in ALF',
   'all stored sequences are equally likely',
   'inside `jit`, rows without data have `info.is_valid` false and weight 0',
   'An empty replay has no valid rows',
@@ -197,10 +197,10 @@ def test_rewards_are_balanced_by_any_skew():
 
 
 @equivalents.says(
-  '`FTWConfig.replace` is short for the second',
+  '`agents.FTWConfig.replace` is short for the second',
   'a constant never changes; there a number is perturbed like any other',
-  'a range is `LogUniform(low, high)`, whose bounds must be positive; a number'
-  ' is fixed, and zero is zero, not 1e-12',
+  'a range is `hyperparameters.LogUniform(low, high)` with positive bounds; a'
+  ' number is fixed, and zero is zero, not 1e-12',
   'bounds of zero or below are an error',
   "each value separately, within its prior's bounds",
   'weights may be negative; scaling never changes a sign',

@@ -1,7 +1,11 @@
-"""What `equivalents/` says of losses and networks is tried here."""
+"""What `docs/coming_from/` says of losses and networks is tried here."""
+
+import pathlib
 
 import dm_env
+import documented_code
 import equivalents
+import fakes
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -130,12 +134,14 @@ def test_classes_and_rows_of_reward_prediction():
   "n-step Q-learning of a cell's mean change; there the maximum change in one"
   ' step',
   'the mean of a cell, as in the paper; there its maximum',
+  '30 x 3 has 7 cells of 4',
 )
 def test_pixel_control_takes_the_mean_of_a_cell():
   frames = np.zeros((2, 8, 8), np.uint8)
   frames[1, 0, 0] = 255
   found = pixel_control.pseudo_rewards(frames, cell_size=4)
   np.testing.assert_allclose(found[0], [[1 / 16, 0.0], [0.0, 0.0]])
+  assert pixel_control.grid_shape((30, 3), 4, is_signal=True) == (7,)
 
 
 @equivalents.says('a head on the features, for any grid')
@@ -238,12 +244,60 @@ def test_strengths_of_memories():
   np.testing.assert_allclose(found.read_strengths, 1 + np.log(2), rtol=1e-6)
 
 
-@equivalents.says('Several slow cores tick in powers of one period')
-def test_slow_cores_tick_in_powers_of_a_period():
-  steps = jnp.arange(8)
-  for level in range(3):
-    ticks = rpth._ticks(steps, jnp.int32(2), level)
-    assert np.flatnonzero(ticks).tolist() == list(range(0, 8, 2**level))
+@equivalents.says(
+  'level l ticks every `slow_period ** l` steps; a tuple has a period for each'
+  ' slow core',
+  'True; False computes latents from the output and the words themselves',
+  'True makes all of them `init_scale`, as there',
+)
+def test_periods_scales_and_projections_of_the_hierarchy():
+  config = cores.RPTH(4, num_levels=3, slow_period=2)
+  values = _values(impala.IMPALAConfig(core=config))
+  assert rpth.level_periods(config, values) == [1, 2, 4]
+  own = config.replace(slow_period=(5, 3))
+  values = _values(impala.IMPALAConfig(core=own))
+  assert rpth.level_periods(own, values) == [1, 5, 3]
+  memory = cores.Memory(num_slots=2, word_size=3, num_reads=1)
+  shapes = {}
+  for name, options in {
+    'default': {}, 'fixed': {'fixed_scale': True},
+    'without': {'memory_projection': False},
+  }.items():  # fmt: skip
+    network = impala.IMPALAConfig(
+      core=cores.RPTH(4, latent_size=5, memory=memory, **options)
+    ).make_network(fakes.make_vector_spec())
+    params = jax.eval_shape(network.init, KEY)
+    level = 'rpth/~/level_0/~/'
+    shapes[name] = params[f'{level}latent']['w'].shape
+    assert (f'{level}output' in params) == (name != 'without')
+  assert shapes == {'default': (4, 10), 'fixed': (4, 5), 'without': (7, 10)}
+
+
+@equivalents.says(
+  'any core of one size; with `layer_norm=True` and `forget_bias=1.0` the same'
+  ' cell',
+  'a rate, not a share to keep. It drops the candidates inside the cell, by the'
+  ' same mask for actor and learner',
+  'numbers of layers; None reads the last, which sees all inputs. (0, 1) is the'
+  ' default there',
+)
+def test_the_stack_of_the_manual():
+  page = pathlib.Path(__file__).parents[2] / 'docs' / 'networks.md'
+  (block,) = documented_code.read_blocks(page)
+  names: dict = {}
+  exec(compile(block, str(page), 'exec'), names)
+  signal = specs.Array((30, 3), np.float32)
+  spec = fakes.make_spec(
+    {'external': signal, 'internal': signal},
+    actions=specs.DiscreteArray(4, name='action'),
+  )
+  params = jax.eval_shape(names['agent'].make_network(spec).init, KEY)
+  for layer, reads in (('layer_0', 128 + 1), ('layer_1', 256 + 4 + 256)):
+    cell = params[f'stacked_lstm/~/{layer}']
+    assert {*cell} == {'w_i', 'w_h', 'gain', 'shift'}
+    assert cell['w_i'].shape == (reads, 4 * 256)
+  assert params['policy_head/noisy_linear']['mu_w'].shape == (256, 4)
+  assert params['value_head/noisy_linear']['mu_w'].shape == (256, 1)
 
 
 @equivalents.says(
@@ -309,9 +363,9 @@ def test_perturbation():
 @equivalents.says(
   'inside the square root, in both',
   'infinity, not 0, means never',
-  'Losses are sums over time and batch there and in `FTWConfig`, and means in'
-  ' the other agents',
-  'its discount, 0.9 there, is `PixelControl.discount` (`0.9`)',
+  'Losses are sums over time and batch there and in `agents.FTWConfig`, and'
+  ' means in the other agents',
+  'its discount, 0.9 there, is `tasks.PixelControl.discount` (`0.9`)',
 )
 def test_optimizers_and_reductions():
   config = impala.IMPALAConfig(

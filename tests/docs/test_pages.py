@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jupytext
 import pytest
 
+from ftwax.cli import launch, tasks
 from ftwax.population import evolution, population_config
 from ftwax.population import state as state_lib
 
@@ -19,7 +20,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / 'docs'
 PAGES = [
   path
-  for folder in ('how_to', 'tutorials')
+  for folder in ('coming_from', 'how_to', 'tutorials')
   for path in sorted((DOCS / folder).glob('*.md'))
   if '```python' in path.read_text('utf-8')
 ] + [
@@ -28,6 +29,7 @@ PAGES = [
 
 # Those that take long even shortened.
 _LONG = {
+  'btgym',
   'go_on_from_a_checkpoint',  # tests/runtime/test_initial_state.py
   'loss',
   'memory',
@@ -118,11 +120,11 @@ def test_settings_are_those_of_recorded_runs():
   docs = ROOT / 'docs'
   results = (docs / 'results.md').read_text('utf-8')
   page = (docs / 'how_to' / 'settings.md').read_text('utf-8')
-  row = r'^\| .*? \| `([\w.]+).*?` \| (\S+) \| (.*?) \|'
+  row = r'^\| .*? \| `([\w.:-]+).*?` \| (\S+) \| (.*?) \|'
   rows = re.findall(row, page, re.M)
   assert len(rows) > 5
   for program, steps, scores in rows:
-    assert (ROOT / 'experiments' / program).exists()
+    assert program in (*tasks.TASKS, *launch.names())
     numbers = re.findall(r'-?[\d.]+', scores.partition(' (')[0])
     line = '.*?'.join(map(re.escape, [steps, *numbers]))
     assert re.search(line, results), (program, line)

@@ -16,8 +16,8 @@ COMMANDS = {
   'memory_lstm': ['memory.py', '--setting=2'],
   'memory_feed_forward': ['memory.py', '--core=feed_forward', '--setting=2'],
   'impala_pong': ['atari.py', '--size=42', '--num_environments=2'],
-  'ppo_CartPole-v1': ['ppo_cartpole.py'],
-  'ppo_Pendulum-v1': ['continuous_control.py'],
+  'ppo_CartPole-v1': ['any_environment.py', '--environment=CartPole-v1'],
+  'ppo_Pendulum-v1': ['any_environment.py', '--environment=Pendulum-v1'],
   'rl2_bandits': ['rl2_bandits.py', '--runtime=local', '--num_environments=2'],
   'unreal_pong': [
     'atari.py',

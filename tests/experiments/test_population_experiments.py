@@ -5,19 +5,18 @@ import re
 import experiment_commands as commands
 import pytest
 
-from ftwax.cli import launch
+from ftwax.cli import launch, tasks
 from ftwax.reporting import history
 
 
 def test_games_of_other_libraries_have_settings_of_their_own():
-  options = launch.find('any_game', ['--game=jaxmarl:overcooked']).options
-  assert options.runtime == 'device' and options.num_members == 1
-  given = ['--game=jaxmarl:overcooked', '--runtime=local', '--num_members=4']
-  options = launch.find('any_game', given).options
-  assert options.runtime == 'local' and options.num_members == 4
+  settings = tasks.find('jaxmarl:overcooked')
+  assert settings.flags['max_num_actor_steps'] == 1_500_000
+  assert settings.fields['agent.torso.entries'] == {'': 'mlp'}
   pytest.importorskip('mpe2', reason='the extra envs is not there')
-  game = ['--game=mpe2:simple_spread', '--set', 'agent.num_epochs=1']
-  experiment = launch.find('any_game', game).build()
+  game = ['--set', 'agent.num_epochs=1']
+  experiment = launch.find('mpe2:simple_spread', game).build()
+  assert experiment.name == 'ppo_mpe2_simple_spread'
   assert experiment.population.num_members == 1
   config = experiment.agent
   assert (config.discount, config.batch_size, config.num_epochs) == (

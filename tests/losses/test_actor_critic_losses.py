@@ -17,7 +17,7 @@ from ftwax.losses import (
   policy_loss,
   returns,
   rollouts,
-  vtrace,
+  v_trace,
 )
 
 T, NUM_ACTIONS = 11, 3
@@ -230,7 +230,7 @@ def test_padding_changes_no_loss_and_has_none():
   for loss in (
     advantage_actor_critic.advantage_actor_critic_loss,
     clipped_surrogate.ppo_loss,
-    vtrace.vtrace_loss,
+    v_trace.vtrace_loss,
   ):
     transitions = loss_streams.random_transitions(1, T)
     short = loss(transitions, hyperparameters)

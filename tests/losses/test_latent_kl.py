@@ -60,7 +60,9 @@ def test_levels_are_priors_of_the_level_below():
   (loc2, _), (scale2, _) = draw(1, 4, 3)
   ticks = jnp.array([1, 0, 1, 0], bool)
   losses = latent_kl.latent_kl(
-    (loc0, loc1, loc2), (scale0, scale1, scale2), (True, ticks, ticks)
+    (loc0, loc1, loc2),
+    (scale0, scale1, scale2),
+    (jnp.ones(4, bool), ticks, ticks),
   )
   expected = latent_kl.normal_kl(loc0, scale0, loc1, scale1) + np.where(
     ticks, latent_kl.normal_kl(loc1, scale1, loc2, scale2), 0.0

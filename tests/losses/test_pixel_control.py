@@ -1,5 +1,7 @@
 """Pixel control against loops over cells and steps."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import loss_streams
@@ -175,9 +177,101 @@ def test_the_maximum_is_of_allowed_actions():
   np.testing.assert_allclose(loss(values, {types.ACTION_MASK: none}), unmasked)
 
 
+CELLS = 7  # Of a signal of 30 steps: 1 to 29.
+
+
+def _signals(seed, channels=3):
+  rng = np.random.default_rng(seed)
+  return rng.normal(0.0, 10.0, (T + 1, 30, channels)).astype(np.float32)
+
+
+def _signal_rewards_by_definition(signals):
+  rewards = np.zeros((T, CELLS))
+  for t, cell in np.ndindex(T, CELLS):
+    total = 0.0
+    for at in range(1 + 4 * cell, 1 + 4 * cell + 4):
+      for channel in range(signals.shape[2]):
+        now, then = signals[t + 1, at, channel], signals[t, at, channel]
+        total += abs(float(now) - float(then))
+    rewards[t, cell] = total / (4 * signals.shape[2])
+  return rewards
+
+
+@pytest.mark.parametrize('channels', [1, 3, 15])
+def test_cells_of_a_signal_span_time_and_all_channels(channels):
+  signals = _signals(0, channels)
+  found = pixel_control.pseudo_rewards(signals, is_signal=True)
+  expected = _signal_rewards_by_definition(signals)
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  assert pixel_control.grid_shape(signals.shape[1:], is_signal=True) == (CELLS,)
+  if channels == 1:
+    flat = pixel_control.pseudo_rewards(signals[..., 0], is_signal=True)
+    np.testing.assert_array_equal(flat, found)
+  cropped = pixel_control.pseudo_rewards(signals, 2, (8,), is_signal=True)
+  change = np.abs(np.diff(signals[:, 11:19], axis=0)).reshape(T, 4, -1)
+  np.testing.assert_allclose(cropped, change.mean(-1), rtol=1e-5)
+
+
+def test_the_loss_of_a_signal_and_its_gradient_equal_their_definition():
+  signals, discount = _signals(1), 0.9
+  rng = np.random.default_rng(2)
+  values = {
+    'a': rng.normal(size=(T + 1, CELLS, 3)).astype(np.float32),
+    'b': rng.normal(size=(T + 1, CELLS, 2)).astype(np.float32),
+  }
+  num_ends = 0
+  for seed in range(4):
+    trajectory = loss_streams.random_trajectory(seed, T)
+    actions = np.asarray(trajectory.previous_action) % 2
+    step_type = np.asarray(trajectory.timestep.step_type)
+    mask = step_type[:-1] != loss_streams.LAST
+    num_ends += np.sum(~mask)
+    trajectory = trajectory._replace(
+      previous_action={'a': jnp.asarray(actions), 'b': jnp.asarray(actions)}
+    )
+    rewards = _signal_rewards_by_definition(signals)
+    losses, gradient = (
+      np.zeros(T),
+      {k: np.zeros(v.shape) for k, v in values.items()},
+    )
+    for name, cell in itertools.product(values, range(CELLS)):
+      targets = loss_streams.returns_by_definition(
+        rewards[:, cell],
+        discount * np.asarray(trajectory.timestep.discount)[1:],
+        values[name][1:, cell].max(-1),
+        mask,
+        T,
+      )
+      for t in np.flatnonzero(mask):
+        taken = (t, cell, actions[t + 1])
+        error = values[name][taken] - targets[t]
+        losses[t] += 0.5 * error**2
+        gradient[name][taken] = error
+
+    def loss(values, trajectory=trajectory):
+      found = pixel_control.pixel_control_loss(
+        values, signals, trajectory, discount, is_signal=True
+      )
+      return jnp.sum(found), found
+
+    found_gradient, found = jax.grad(loss, has_aux=True)(values)
+    np.testing.assert_allclose(found, losses, rtol=1e-5, atol=1e-5)
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5),
+      found_gradient,
+      gradient,
+    )
+  assert num_ends
+
+
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
+    (((30, 3), 4, (28, 3), True), r'crop_size \(28, 3\) must be \(length\)'),
+    (((30, 3), 4, (32,), True), r'crop_size \(32,\) must not be larger than'),
+    (((30, 3), 4, (30,), True), r'crop_size \(30,\) must be a positive mult'),
+    (((3, 30, 3), 4, None, True), r'frame_shape .* must be \(length\) or'),
+    (((84, 84, 3), 4, (80,)), r'crop_size \(80,\) must be \(height, width\)'),
     (((84, 84, 3), 4, (88, 80)), r'crop_size \(88, 80\) must not be larger'),
     (((84, 84, 3), 4, (78, 80)), r'crop_size \(78, 80\) must be a positive mu'),
     (((3, 84), 4, None), r'crop_size \(0, 84\) must be a positive multiple of'),

@@ -11,7 +11,7 @@ import pytest
 import rlax
 
 from ftwax import types
-from ftwax.losses import policy_loss, vtrace
+from ftwax.losses import policy_loss, v_trace
 
 T = 7
 
@@ -43,7 +43,7 @@ def test_targets_are_those_of_rlax():
     jnp.asarray(x, jnp.float32) for x in (values[:-1], values[1:], r, discount)
   ]
   rho = jnp.asarray(rho, jnp.float32)
-  ours = vtrace.vtrace(*stream, rho, 0.9)
+  ours = v_trace.vtrace(*stream, rho, 0.9)
   theirs = rlax.vtrace_td_error_and_advantage(*stream, rho, 0.9)
   np.testing.assert_allclose(ours.errors, theirs.errors, rtol=1e-6, atol=1e-6)
   np.testing.assert_allclose(
@@ -70,7 +70,7 @@ def test_vtrace_equals_its_definition(seed, lambda_, bars):
   stream = _random_stream(seed, ends=[(2, True), (4, False)])
   expected = _vtrace_by_definition(*stream, lambda_, *bars)
   stream = tuple(jnp.asarray(x, jnp.float32) for x in stream)
-  for variant in (vtrace.vtrace, jax.jit(vtrace.vtrace)):
+  for variant in (v_trace.vtrace, jax.jit(v_trace.vtrace)):
     returns = variant(*stream, lambda_, *bars)
     np.testing.assert_allclose(returns.errors, expected[0], atol=1e-5)
     np.testing.assert_allclose(returns.advantages, expected[1], atol=1e-5)
@@ -78,7 +78,7 @@ def test_vtrace_equals_its_definition(seed, lambda_, bars):
 
 def test_on_policy_vtrace_is_the_n_step_return():
   v_tm1, v_t, r, discount, _ = _random_stream(0, ends=[(3, True)])
-  returns = vtrace.vtrace(
+  returns = v_trace.vtrace(
     *(jnp.asarray(x, jnp.float32) for x in (v_tm1, v_t, r, discount)),
     jnp.ones(T),
   )
@@ -94,8 +94,8 @@ def test_nothing_crosses_the_end_of_an_episode():
   v_tm1, v_t, r, discount, rho = (
     jnp.asarray(x, jnp.float32) for x in _random_stream(0, ends=[(2, False)])
   )
-  before = vtrace.vtrace(v_tm1, v_t, r, discount, rho)
-  after = vtrace.vtrace(v_tm1, v_t, r.at[4:].add(100.0), discount, rho)
+  before = v_trace.vtrace(v_tm1, v_t, r, discount, rho)
+  after = v_trace.vtrace(v_tm1, v_t, r.at[4:].add(100.0), discount, rho)
   np.testing.assert_array_equal(before.errors[:4], after.errors[:4])
   np.testing.assert_array_equal(before.advantages[:4], after.advantages[:4])
   assert np.all(before.errors[4:] != after.errors[4:])
@@ -148,7 +148,7 @@ def test_truncation_bootstraps_and_termination_does_not(last_discount):
   transitions = policy_loss.make_transitions(
     output, trajectory, _Hyperparameters()
   )
-  losses = vtrace.vtrace_loss(transitions, _Hyperparameters())
+  losses = v_trace.vtrace_loss(transitions, _Hyperparameters())
   reward, value = trajectory.timestep.reward, output.value
   target = reward[1] + 0.9 * (reward[2] + 0.9 * last_discount * value[2])
   np.testing.assert_allclose(
@@ -161,7 +161,7 @@ def test_steps_without_an_action_lose_nothing():
   transitions = policy_loss.make_transitions(
     output, trajectory, _Hyperparameters()
   )
-  losses = vtrace.vtrace_loss(transitions, _Hyperparameters())
+  losses = v_trace.vtrace_loss(transitions, _Hyperparameters())
   np.testing.assert_array_equal(transitions.mask_tm1, [1, 1, 0, 1, 1, 1, 1])
   for loss in (losses.policy, losses.value, losses.entropy):
     chex.assert_shape(loss, (T,))
@@ -178,7 +178,7 @@ def test_a_ratio_that_overflows_where_nothing_was_done_counts_nothing():
   chosen = transitions.a_tm1[2]
   unlikely = others.at[2, chosen].set(-200.0)
   expected, actual = (
-    vtrace.vtrace_loss(
+    v_trace.vtrace_loss(
       transitions._replace(behaviour_logits_tm1=logits), _Hyperparameters()
     )
     for logits in (others, unlikely)
@@ -194,7 +194,7 @@ def test_gradient_reaches_policy_and_value_apart():
     transitions = policy_loss.make_transitions(
       output, trajectory, _Hyperparameters()
     )
-    losses = vtrace.vtrace_loss(transitions, _Hyperparameters())
+    losses = v_trace.vtrace_loss(transitions, _Hyperparameters())
     return jnp.sum(getattr(losses, name))
 
   policy = jax.grad(loss)(output, 'policy')

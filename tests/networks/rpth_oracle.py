@@ -132,10 +132,20 @@ def zero_state(num_levels, hidden_size, latent_size, memory_shape, num_reads):
 
 
 def step(params, x, noise, state, period, factor):
-  """One step of a row; `state['count']` is a plain integer."""
+  """One step of a row; `state['count']` is a plain integer.
+
+  `period` is that of the slow level, whose powers are those of slower ones, or
+  a tuple with one for each slow level. A level without `output` computes its
+  latent from h and the words; one with as many numbers as latents has a fixed
+  scale.
+  """
   levels, memory = list(state['levels']), state['memory']
   num_reads = len(memory['read_weights'])
-  ticks = [state['count'] % period**i == 0 for i in range(len(levels))]
+  if isinstance(period, tuple):
+    periods = [1, *period]
+  else:
+    periods = [period**i for i in range(len(levels))]
+  ticks = [state['count'] % one == 0 for one in periods]
   for i in reversed(range(len(levels))):
     if not ticks[i]:
       continue
@@ -153,9 +163,14 @@ def step(params, x, noise, state, period, factor):
     seen.append(own['words'])
     h, c = lstm(weights['lstm'], jnp.concatenate(seen), own['h'], own['c'])
     words, memory = access(linear(params['interface'], h), memory, num_reads)
-    y = linear(weights['output'], jnp.concatenate([h, words]))
-    loc, scale = jnp.split(linear(weights['latent'], y), 2)
-    scale = jax.nn.softplus(scale) * (0.1 / jnp.log(2.0)) + 1e-6
+    y = jnp.concatenate([h, words])
+    if 'output' in weights:
+      y = linear(weights['output'], y)
+    y = linear(weights['latent'], y)
+    loc, scale = y, jnp.full(y.shape, 0.1)
+    if len(y) == 2 * len(noise):
+      loc, scale = jnp.split(y, 2)
+      scale = jax.nn.softplus(scale) * (0.1 / jnp.log(2.0)) + 1e-6
     levels[i] = {'h': h, 'c': c, 'words': words, 'loc': loc, 'scale': scale}
   z = levels[0]['loc'] + levels[0]['scale'] * noise
   count = state['count'] + 1

@@ -67,7 +67,51 @@ def test_pixel_control_enlarges_by_a_transposed_convolution(key):
   np.testing.assert_allclose(head.apply(params, features), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize('grid_shape', [(5, 9), (1, 2), (21, 21)])
+def test_pixel_control_of_a_signal_has_one_dimension(key):
+  """A transposed convolution of 9 with stride 3, then one of 4, in NumPy."""
+  cells, channels = 7, 2
+  head = make_pixel_control(NUM_ACTIONS, grid_shape=(cells,), num_channels=2)
+  features = jax.random.normal(key, (2, 4))
+  params = head.init(key, features)
+  leaves, structure = jax.tree.flatten(params)
+  keys = jax.random.split(key, len(leaves))
+  params = structure.unflatten(
+    jax.random.normal(one, leaf.shape)
+    for one, leaf in zip(keys, leaves, strict=True)
+  )
+  found = head.apply(params, features)
+  exact = jax.tree.map(np.float64, params)
+  linear, enlarge, values = (
+    exact[f'pixel_control_head/{name}']
+    for name in ('linear', 'enlarge', 'values')
+  )
+  kernel = enlarge['w'].reshape(3, channels, 3, channels)
+  for row in range(2):
+    small = np.float64(features[row]) @ linear['w'] + linear['b']
+    small = np.maximum(small, 0.0).reshape(3, channels)
+    large = np.zeros((9 + 6, channels))
+    for cell, i in np.ndindex(3, 9):
+      large[3 * cell + i] += small[cell] @ kernel[2 - i // 3, :, i % 3]
+    large = (
+      large[3 : 3 + cells]
+      + np.tile(enlarge['b'].reshape(3, channels), (3, 1))[:cells]
+    )
+    padded = np.pad(np.maximum(large, 0.0), ((1, 2), (0, 0)))
+    x = np.stack(
+      [
+        np.einsum('kc,kco->o', padded[at : at + 4], values['w']) + values['b']
+        for at in range(cells)
+      ]
+    )
+    for name, (begin, end) in (('move', (1, 4)), ('turn', (4, 9))):
+      advantages = x[:, begin:end]
+      expected = x[:, :1] + advantages - advantages.mean(-1, keepdims=True)
+      np.testing.assert_allclose(
+        found[name][row], expected, rtol=1e-4, atol=1e-4
+      )
+
+
+@pytest.mark.parametrize('grid_shape', [(5, 9), (1, 2), (21, 21), (7,), (1,)])
 def test_pixel_control_has_any_grid(grid_shape, key):
   head = make_pixel_control(4, grid_shape=grid_shape, num_channels=2)
   features = jnp.ones((1, 8))

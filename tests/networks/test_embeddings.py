@@ -184,6 +184,24 @@ def test_torso_is_chosen_by_shape(shape, is_image):
   np.testing.assert_array_equal(embedding, np.full((2, 1), is_image))
 
 
+@pytest.mark.parametrize(
+  ('shape', 'is_signal'),
+  [
+    ((30, 3), True),
+    ((30, 1), True),
+    ((84, 15), True),
+    ((84, 16), False),
+    ((15, 3), False),
+    ((3, 30), False),
+    ((30,), False),
+    ((30, 3, 1), False),
+  ],
+)
+def test_signals_are_long_and_have_few_channels(shape, is_signal):
+  assert encodings.is_signal(shape) == is_signal
+  assert not (is_signal and encodings.is_image(specs.Array(shape, np.float32)))
+
+
 def test_default_torsos(key):
   spec = {
     'image': specs.BoundedArray((16, 16, 3), np.uint8, 0, 255),

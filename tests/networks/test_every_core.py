@@ -15,28 +15,34 @@ T, B, NUM_INPUTS, SIZE = 6, 3, 5, 8
 MEMORY = cores.Memory(num_slots=4, word_size=3, num_reads=1)
 # A window shorter than the unroll, so that steps fall out of it.
 GTRXL = cores.GTrXL(SIZE, num_heads=2, window=3)
+LAYER_NORM = cores.LSTM(SIZE, layer_norm=True, dropout=0.25)
 
 
 class Hyperparameters(NamedTuple):
   slow_period: int = 2
   fast_to_slow_gradient_scale: float = 1.0
+  dropout: float = 0.25
 
-
-PLAIN = ('lstm', 'gru', 'lru', 'min_gru', 'gtrxl', 'feed_forward')
 
 CORES = {
-  **{name: cores.NAMED[name].with_size(SIZE) for name in PLAIN},
+  **{name: core.with_size(SIZE) for name, core in cores.NAMED.items()},
   'gtrxl': GTRXL,
   'lru of two layers': cores.LRU(SIZE, num_layers=2),
   'gtrxl of two layers': GTRXL.replace(num_layers=2),
   'lstm of a length': cores.LSTM(SIZE, memory_length=20),
+  'layer-normed lstm': LAYER_NORM,
+  'lstm with dropout': cores.LSTM(SIZE, dropout=0.25),
   'stacked_lstm': cores.StackedLSTM((4, 5)),
+  'stacked gru': cores.StackedLSTM((4, 5), layer=cores.GRU()),
   'skip_connection': lambda: recurrence.SkipConnection(recurrent_cores.GRU(5)),
   'rl2': lambda: rl2_core.RL2Core(cores.LRU(SIZE)(), cores.GRU(SIZE)()),
   'dnc': cores.DNC(6, memory=MEMORY, output_size=5),
   'rpth': cores.RPTH(SIZE, latent_size=4),
   'rpth_dnc': cores.RPTH(SIZE, latent_size=4, memory=MEMORY),
   'rpth of lru': cores.RPTH(cores.LRU(SIZE), latent_size=4),
+  'rpth_dnc of layer-normed lstm': cores.RPTH(
+    LAYER_NORM, latent_size=4, memory=MEMORY
+  ),
   'rpth_dnc of gru': cores.RPTH(cores.GRU(SIZE), latent_size=4, memory=MEMORY),
 }
 
@@ -49,6 +55,7 @@ LONG = (
   'rpth_dnc',
   'rpth of lru',
   'rpth_dnc of gru',
+  'rpth_dnc of layer-normed lstm',
   'gtrxl of two layers',
 )
 each_core = pytest.mark.parametrize(
@@ -228,7 +235,9 @@ def test_what_is_remembered_is_in_the_episode(name):
   np.testing.assert_array_equal(reaches, expected)
 
 
-@pytest.mark.parametrize('name', PLAIN)
+@pytest.mark.parametrize(
+  'name', [name for name in cores.NAMED if name not in LONG]
+)
 def test_members_of_a_population_each_have_their_own(name):
   case, inputs = make_case(name), make_inputs(0)
   others = jax.tree.map(lambda x: 0.5 * x, case.params)
@@ -266,6 +275,22 @@ def test_members_of_a_population_each_have_their_own(name):
       cores.RPTH,
       {'num_levels': 1},
       r'num_levels \(1\) of RPTH must',
+    ),
+    (
+      cores.RPTH,
+      {'slow_period': (5, 20)},
+      r'slow_period \(\(5, 20\)\) of RPTH must be one period, or one for each'
+      r' of the 1 slow levels; for a range choose .*UniformInteger\(5, 20\)',
+    ),
+    (
+      cores.RPTH,
+      {'slow_period': (5, 2.5), 'num_levels': 3},
+      r'slow_period \(2.5\) must be an integer',
+    ),
+    (
+      cores.RPTH,
+      {'slow_period': (0, 5), 'num_levels': 3},
+      r'slow_period \(0\) must lie in \[1, inf\]',
     ),
     (cores.RPTH, {'latent_size': 0}, r'latent_size \(0\) of RPTH must be at'),
     (cores.RPTH, {'init_scale': -1.0}, r'init_scale \(-1.0\) .* choose 0.1'),

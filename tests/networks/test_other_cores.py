@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -5,6 +7,7 @@ import numpy as np
 import pytest
 
 from ftwax.networks import (
+  cores,
   recurrence,
   recurrent_cores,
   stacked_lstm,
@@ -83,6 +86,44 @@ def test_stacked_layers_are_lstms_on_what_is_below(key):
   above = lstm(1, 5, np.concatenate([visual, velocity, action, below], -1))
   np.testing.assert_allclose(outputs.auxiliary['layers'][0], below, atol=1e-6)
   np.testing.assert_allclose(outputs.features, above, atol=1e-6)
+
+
+class Periods(NamedTuple):
+  slow_period_1: jax.Array = jnp.int32(2)
+  slow_period_2: jax.Array = jnp.int32(3)
+  fast_to_slow_gradient_scale: jax.Array = jnp.float32(1.0)
+
+
+def test_levels_of_own_periods_with_fixed_scales(key):
+  core = cores.RPTH(
+    4, num_levels=3, latent_size=5, slow_period=(2, 3), fixed_scale=True
+  )
+
+  def make():
+    made = core()
+
+    def init(inputs):
+      return made(inputs, made.initial_state(BATCH), Periods())
+
+    return init, (made.unroll, made.initial_state)
+
+  transformed = hk.multi_transform(make)
+  inputs, start = make_sequence(7)
+  params = transformed.init(key, inputs[0])
+  assert params['rpth/~/level_0/~/latent']['w'].shape == (4, 5)
+  unroll, initial_state = transformed.apply
+  state = initial_state({}, None, BATCH)
+  outputs, _ = unroll(params, None, inputs, start, state, Periods())
+  count = np.zeros(BATCH, int)
+  for t in range(7):
+    count = np.where(start[t], 0, count)
+    for level, period in enumerate((1, 2, 3)):
+      np.testing.assert_array_equal(
+        outputs.auxiliary['tick'][level][t], count % period == 0
+      )
+    count += 1
+  for scale in outputs.auxiliary['scale']:
+    np.testing.assert_array_equal(scale, np.full_like(scale, 0.1))
 
 
 def test_a_wiring_has_an_entry_for_each_layer():

@@ -20,16 +20,19 @@ PERIOD, FACTOR = 2, 0.3
 
 class Hyperparameters(NamedTuple):
   slow_period: jax.Array = jnp.int32(PERIOD)
+  slow_period_1: jax.Array = jnp.int32(2)
+  slow_period_2: jax.Array = jnp.int32(3)
   fast_to_slow_gradient_scale: jax.Array = jnp.float32(FACTOR)
 
 
-def make_functions(num_levels):
+def make_functions(num_levels, **options):
   def make():
     core = cores.RPTH(
       HIDDEN,
       latent_size=LATENT,
       num_levels=num_levels,
       memory=cores.Memory(SLOTS, WORD, READS),
+      **options,
     )()
 
     def init(inputs):
@@ -50,11 +53,10 @@ def oracle_params(params, num_levels):
     # The fast core's share of the network's inputs stands first.
     parts = [weights[k] for k in ('w_i', 'w_h') if k in weights]
     lstm = {'w': jnp.concatenate(parts), 'b': weights['b']}
-    return {
-      'lstm': lstm,
-      'output': params[names + 'output'],
-      'latent': params[names + 'latent'],
-    }
+    found = {'lstm': lstm, 'latent': params[names + 'latent']}
+    if names + 'output' in params:
+      found['output'] = params[names + 'output']
+    return found
 
   return {
     'levels': [level(i) for i in range(num_levels)],
@@ -62,7 +64,7 @@ def oracle_params(params, num_levels):
   }
 
 
-def oracle_unroll(params, inputs, noise, start, num_levels):
+def oracle_unroll(params, inputs, noise, start, num_levels, period):
   """Returns z, loc, scale and ticks [T][B] and the last states of the rows."""
   zero = oracle.zero_state(num_levels, HIDDEN, LATENT, (SLOTS, WORD), READS)
   rows = []
@@ -71,7 +73,7 @@ def oracle_unroll(params, inputs, noise, start, num_levels):
     for t in range(T):
       state = zero if start[t, b] else state
       ticks, state = oracle.step(
-        params, inputs[t, b], noise[t, b], state, PERIOD, FACTOR
+        params, inputs[t, b], noise[t, b], state, period, FACTOR
       )
       steps.append((ticks, state))
     rows.append(steps)
@@ -115,16 +117,25 @@ def close(found, expected, **tolerance):
   np.testing.assert_allclose(found, expected, **(tolerance or {'atol': 2e-5}))
 
 
-@pytest.mark.parametrize('num_levels', [2, 3])
+@pytest.mark.parametrize(
+  ('num_levels', 'options'),
+  [
+    (2, {}),
+    (3, {}),
+    (2, {'memory_projection': False}),
+    (2, {'fixed_scale': True}),
+    (3, {'slow_period': (2, 3)}),
+  ],
+)
 def test_outputs_states_and_gradients_are_those_of_the_oracle(
-  num_levels, key, monkeypatch
+  num_levels, options, key, monkeypatch
 ):
   rng = np.random.default_rng(0)
   inputs = jnp.float32(rng.normal(size=(T, B, NUM_INPUTS)))
   drawn = jnp.float32(rng.normal(size=(T, B, LATENT)))
   start = np.zeros((T, B), bool)
   start[0] = start[3, 1] = True
-  transformed = make_functions(num_levels)
+  transformed = make_functions(num_levels, **options)
   params = transformed.init(key, inputs[0])
   monkeypatch.setattr(noise, 'normal', lambda size: drawn)
   # Large enough for all parts to act on each other.
@@ -142,7 +153,12 @@ def test_outputs_states_and_gradients_are_those_of_the_oracle(
 
   def expected_loss(params, inputs):
     rows = oracle_unroll(
-      oracle_params(params, num_levels), inputs, drawn, start, num_levels
+      oracle_params(params, num_levels),
+      inputs,
+      drawn,
+      start,
+      num_levels,
+      options.get('slow_period', PERIOD),
     )
     return oracle_loss(rows), rows
 

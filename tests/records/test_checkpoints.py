@@ -298,15 +298,24 @@ def test_nothing_to_restore(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(('layout', 'age'), [(4, 'older'), (7, 'newer')])
-def test_another_layout_ends_in_one_message(tmp_path, monkeypatch, layout, age):
+@pytest.mark.parametrize(
+  ('layout', 'age', 'reader'),
+  [
+    (4, 'older', 'the version of ftwax named in its versions.json'),
+    (7, 'newer', r'that version: pip install "ftwax==0.7.\*"'),
+  ],
+)
+def test_another_layout_ends_in_one_message(
+  tmp_path, monkeypatch, layout, age, reader
+):
   with monkeypatch.context() as context:
     context.setattr(array_files, 'LAYOUT', layout)
     _save(tmp_path, [1, 2])
   with pytest.raises(
     checkpoints.CheckpointError,
     match=rf'0000000002 has layout {layout}, that of an? {age} version of ftwax'
-    r', but must have layout 6; start a new run, or resume this one with the',
+    r', but must have layout 6; start a new run, or resume this one with '
+    + reader,
   ):
     _restore(tmp_path)
 

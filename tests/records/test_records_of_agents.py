@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from ftwax import continuous, types
+from ftwax import continuous, hyperparameters, types
 from ftwax.agents import named
 from ftwax.environments import (
   capture_the_flag,
   games,
 )
+from ftwax.networks import cores
 from ftwax.records import config_files, game_files, rebuilding
 
 
@@ -23,6 +24,26 @@ def test_configs_come_back(name):
   again = rebuilding.rebuild(plain)
   assert type(again) is type(config)
   assert again == config
+
+
+@pytest.mark.parametrize(
+  'core',
+  [
+    cores.LSTM(8, layer_norm=True, dropout=0.1),
+    cores.LSTM(8, dropout=hyperparameters.Uniform(0.1, 0.2)),
+    cores.StackedLSTM((8, 4), layer=cores.GRU()),
+    cores.RPTH(8, fixed_scale=True, memory_projection=False),
+    cores.RPTH(8, slow_period=hyperparameters.UniformInteger(5, 20)),
+    cores.RPTH(
+      8,
+      num_levels=3,
+      slow_period=(5, hyperparameters.UniformInteger(20, 60)),
+    ),
+  ],
+)
+def test_cores_come_back(core):
+  plain = json.loads(json.dumps(config_files.to_json(core)))
+  assert rebuilding.rebuild(plain) == core
 
 
 def test_what_is_not_finite_comes_back():

@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ftwax.agents import ppo
+from ftwax.networks import cores
 from ftwax.records import config_files, run_directory
 
 
@@ -324,6 +326,39 @@ def test_open_existing_names_all_that_differs(tmp_path):
     ' one from what this one has learned.'
   )
   assert _files(tmp_path) == before
+
+
+def test_open_existing_knows_fields_that_are_newer_than_the_run(tmp_path):
+  """Without a record they have their defaults, as when it is loaded."""
+  config = ppo.PPOConfig(core=cores.LSTM(8), tasks=('pixel_control',))
+  path = run_directory.create(tmp_path, 'a', 0, config)
+  file = path / 'config.json'
+  recorded = json.loads(file.read_text())
+  for part, field in (
+    (recorded['core'], 'layer_norm'),
+    (recorded['core'], 'dropout'),
+    (recorded['tasks'][0], 'is_signal'),
+  ):
+    del part[field]
+  file.write_text(json.dumps(recorded))
+  run_directory.open_existing(path, config)
+  for changed, line in (
+    (
+      config.replace(core=cores.LSTM(8, layer_norm=True)),
+      "core.layer_norm: '<absent>' in the run directory, True now",
+    ),
+    (
+      config.replace(tasks=('pixel_control', 'value_replay')),
+      "tasks.1.cost: '<absent>' in the run directory, 1.0 now",
+    ),
+    (
+      config.replace(core=cores.GRU(8)),
+      "core.__type__: 'core.lstm' in the run directory, 'core.gru' now",
+    ),
+  ):
+    with pytest.raises(run_directory.ConfigMismatchError) as info:
+      run_directory.open_existing(path, changed)
+    assert f'  {line}' in str(info.value).splitlines()
 
 
 def test_open_existing_lets_chosen_keys_differ(tmp_path):

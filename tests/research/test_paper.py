@@ -218,3 +218,44 @@ def test_games_of_people_count_at_full_pace(paper, tmp_path):
   save(7, [1, -1], 'person', 'person')
   found = paper.people(dataclasses.replace(options, people=str(tmp_path)))
   assert found == ('1.00 ± 0.00 in 5 games', paper.HOLDS)
+
+
+def test_members_meet_the_members_of_another_run(paper, monkeypatch, options):
+  class Agent:
+    actor = variables = None
+
+    def __init__(self, player):
+      self.player = player
+
+  runs = {
+    'capture_the_flag': [Agent('own')] * 2,
+    str(pathlib.Path(options.directory) / 'phases'): [Agent(0), Agent(1)],
+  }
+  monkeypatch.setattr(paper, 'load', lambda source, options: runs[source])
+  monkeypatch.setattr(paper, 'config_of', lambda options: None)
+
+  def play(options, config, actor, members, others, teams):
+    assert len(members) == 1 and others == {'0': 0, '1': 1}
+    assert teams == [((0, 0), (1, 1)), ((0, 0), (2, 2))]
+    return np.full((2, 100), 0.9)
+
+  monkeypatch.setattr(paper, 'play', play)
+  assert paper.strangers(options) == ('0.90 ± 0.00', paper.HOLDS)
+
+
+def test_the_page_has_every_claim(paper):
+  page = (ROOT / 'docs' / 'paper.md').read_text('utf-8')
+  rows = [line.split(' | ') for line in page.splitlines() if '| **' in line]
+  assert [row[0].removeprefix('| ') for row in rows] == [
+    claim.text for claim in paper.CLAIMS.values()
+  ]
+  for claim, (_, small, whole) in zip(paper.CLAIMS.values(), rows, strict=True):
+    assert small.startswith('**') and whole.startswith('**') == (
+      claim.of_pictures
+    )
+  counts = [
+    sum(row[1].startswith(f'**{verdict}**') for row in rows)
+    for verdict in (paper.HOLDS, paper.FAILS, paper.OPEN, paper.UNTRIED)
+  ]
+  stated = 'For a small agent {} hold and {} do not; {} are undecided, {} not'
+  assert stated.format(*counts) in ' '.join(page.split())

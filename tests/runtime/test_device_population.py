@@ -16,7 +16,7 @@ from dm_env import specs
 from ftwax import hyperparameters, types
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import functional
-from ftwax.losses import vtrace
+from ftwax.losses import v_trace
 from ftwax.population import evolution, players, seating
 from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
@@ -187,7 +187,7 @@ def _make_rounds(num_members, team_size=2, num_games=4, learning_rate=1e-3):
     loop.Loop(
       arena=arena,
       actor=acting.make_actor_core(network, game.spec),
-      learner=learning.make_learner_core(network, vtrace.vtrace_loss, config),
+      learner=learning.make_learner_core(network, v_trace.vtrace_loss, config),
       replay=None,
       config=config_lib.PopulationConfig(num_members, burn_in_games=0),
       sizes=sizes_lib.Sizes(

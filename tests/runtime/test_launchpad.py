@@ -46,6 +46,25 @@ def test_a_program_has_the_nodes_of_the_run(tmp_path):
     )
 
 
+def test_the_directory_of_a_program_is_made_or_refused_at_once(tmp_path):
+  experiment = distributed_helpers.make_experiment()
+  run_dir = tmp_path / 'new' / 'run'
+  program.make_program(experiment, run_dir=run_dir)
+  assert (run_dir / run_directory.CONFIG_FILE).exists()
+  with pytest.raises(
+    run_directory.RunDirectoryError, match='must be new or empty.*resume=True'
+  ):
+    program.make_program(experiment, run_dir=run_dir)
+  program.make_program(experiment, run_dir=run_dir, resume=True)
+  with pytest.raises(run_directory.ConfigMismatchError, match='seed: 0 in'):
+    program.make_program(
+      experiment.replace(seed=1), run_dir=run_dir, resume=True
+    )
+  for wrong in (run_dir / run_directory.CONFIG_FILE, '/proc/no/run'):
+    with pytest.raises(run_directory.RunDirectoryError, match='must be'):
+      program.make_program(experiment, run_dir=wrong)
+
+
 def test_a_cluster_needs_ray():
   with pytest.raises(ValueError, match="must be 'local' with Launchpad"):
     program.make_program(
@@ -108,7 +127,7 @@ def test_a_user_launches_the_program(tmp_path, monkeypatch):
   # Nodes import what the experiment names.
   monkeypatch.setenv('PYTHONPATH', os.pathsep.join(filter(None, sys.path)))
   experiment = distributed_helpers.make_experiment()
-  run_dir = run_directory.create_at(tmp_path / 'run', experiment)
+  run_dir = tmp_path / 'run'
   made = program.make_program(experiment, run_dir=run_dir)
   told = tmp_path / 'told.json'
   handles = program.get_handles(made)

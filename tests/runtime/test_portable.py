@@ -27,6 +27,7 @@ CORES = {
   'dnc': cores.DNC(8, memory=cores.Memory(8, 4)),
   'rpth': cores.RPTH(8),
   'lru': cores.LRU(8),
+  'layer-normed lstm': cores.LSTM(8, layer_norm=True, dropout=0.1),
 }
 
 

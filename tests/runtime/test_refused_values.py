@@ -6,8 +6,12 @@ import functional_fakes
 import pytest
 import run_helpers
 
+import ftwax
 from ftwax.agents import impala, ppo
+from ftwax.environments import catch
 from ftwax.networks import cores, torsos
+from ftwax.records import run_directory
+from ftwax.runtime import sweeps
 
 CONFIG = impala.IMPALAConfig(
   core=cores.LSTM(8), sequence_length=5, batch_size=4
@@ -88,3 +92,26 @@ def test_it_is_refused_alike_in_all_runtimes(
       **({option: value} if of_run else {}),
     )
   assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('runtime', ['device', 'distributed', 'local', 'sweep'])
+def test_a_directory_that_cannot_be_made_is_refused_at_once(runtime, tmp_path):
+  def run(run_dir):
+    experiment = ftwax.ExperimentConfig(CONFIG, catch.make(), 100)
+    if runtime == 'sweep':
+      return sweeps.run(experiment, [{}], seeds=[0], run_dir=run_dir)
+    return ftwax.run(experiment, runtime=runtime, run_dir=run_dir)
+
+  file = tmp_path / 'file'
+  file.write_text('of somebody')
+  for wrong, message in (
+    (file, 'must be new or empty'),
+    (tmp_path, 'must be new or empty'),
+    (file / 'run', 'must be writable, .*; choose another directory'),
+    ('/proc/no/run', 'must be writable, .*; choose another directory'),
+    ('', 'must be a path, but is empty'),
+  ):
+    with pytest.raises(run_directory.RunDirectoryError, match=message):
+      run(wrong)
+  assert file.read_text() == 'of somebody'
+  assert list(tmp_path.iterdir()) == [file]

@@ -242,8 +242,14 @@ class ActorCriticConfig(parts.Part):
 
   @property
   def all_tasks(self) -> auxiliary.Tasks:
-    """The tasks, none of which is a name."""
-    return self.tasks
+    """The tasks, none of which is a name, and which agree with the torso."""
+    entries = getattr(self.torso, 'entries', {})
+    return tuple(
+      task.agree_with(entries)
+      if isinstance(task, tasks_lib.PixelControl)
+      else task
+      for task in self.tasks
+    )
 
   @property
   def max_skipped_updates(self) -> int:
@@ -310,7 +316,7 @@ class ActorCriticConfig(parts.Part):
       separate_value=self.separate_value,
       auxiliary_heads={
         name: head
-        for task in self.tasks
+        for task in self.all_tasks
         if isinstance(task, tasks_lib.Task)
         for name, head in task.make_heads(environment_spec).items()
       },
@@ -322,8 +328,10 @@ class ActorCriticConfig(parts.Part):
         ),
       ),
     )
-    if not isinstance(self.core, parts.Part) or callable(self.torso):
-      # Trace custom parts now, so that a mismatch raises here.
+    reads_layers = {self.heads.policy_layer, self.heads.value_layer} != {None}
+    is_custom = not isinstance(self.core, parts.Part) or callable(self.torso)
+    if is_custom or reads_layers:
+      # Trace what may not fit now, so that a mismatch raises here.
       jax.eval_shape(network.init, jax.random.PRNGKey(0))
     return network
 

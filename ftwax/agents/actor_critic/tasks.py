@@ -8,7 +8,7 @@ Each task sums its loss over time and batch and multiplies it by its cost.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import jax
@@ -21,8 +21,8 @@ from ftwax.losses import (
   pixel_control,
   policy_loss,
   reward_prediction,
+  v_trace,
   value_replay,
-  vtrace,
 )
 from ftwax.networks import auxiliary_heads, embeddings, recurrent
 from ftwax.replay import trajectories
@@ -58,16 +58,20 @@ class Task(parts.Part):
 class PixelControl(Task):
   """Learns to change the pixels of a frame, from replayed trajectories.
 
-  See `losses.pixel_control`.
+  See `losses.pixel_control`. Frames may be signals, [length, channels].
 
   Attributes:
     cost: weight of the loss.
     discount: discount of the pseudo-rewards.
     entry: path of the observation entry to control, such as 'camera/left'; None
       if the observation is a single array.
-    cell_size: height and width of a cell, in pixels.
-    crop_size: (height, width) of the central crop that the cells cover; None
-      covers as much of the frame as whole cells can.
+    cell_size: height and width of a cell, in pixels; its length in a signal.
+    crop_size: (height, width) of the central crop that the cells cover, or
+      (length,) of a signal; None covers as much of the frame as whole cells
+      can.
+    is_signal: whether the entry is a signal; None if it is one for its torso,
+      `Torso(entries={'prices': 'signal'})`, or by its shape
+      (`encodings.is_signal`).
   """
 
   name: ClassVar[str] = 'pixel_control'
@@ -77,7 +81,8 @@ class PixelControl(Task):
   discount: parts.Scalar = parts.scalar(0.9, high=1.0)
   entry: str | None = None
   cell_size: int = parts.option(4, low=1)
-  crop_size: tuple[int, int] | None = parts.option(None, low=1)
+  crop_size: tuple[int, ...] | None = parts.option(None, low=1)
+  is_signal: bool | None = None
 
   def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
@@ -94,6 +99,7 @@ class PixelControl(Task):
         pixel_control.pixel_control_loss,
         cell_size=self.cell_size,
         crop_size=self.crop_size,
+        is_signal=self._has_signal(frames.shape[2:]),
       ),
       in_axes=(1, 1, batches.TRAJECTORY_AXIS, None),
     )(
@@ -118,7 +124,7 @@ class PixelControl(Task):
 
     Returns:
       [T + 1, B, height, width] or [T + 1, B, height, width, channels], uint8
-      or in [0, 1].
+      or in [0, 1]; signals are [T + 1, B, length, channels].
     """
     entry = self.entry or ''
     frames: types.Array = embeddings.named_leaves(observation)[entry]
@@ -138,18 +144,37 @@ class PixelControl(Task):
     observations = environment_spec.observations
     spec = embeddings.named_leaves(observations).get(self.entry or '')
     shape = encodings.image_shape(getattr(spec, 'shape', ()))
-    if len(shape) not in (2, 3):
+    is_signal = self._has_signal(shape)
+    if len(shape) not in ((1, 2) if is_signal else (2, 3)):
       raise ValueError(
-        f'entry ({self.entry!r}) of PixelControl must name an image'
+        f'entry ({self.entry!r}) of PixelControl must name an image or a signal'
         f' of the observation ({observations!r}); choose an entry, or leave the'
         ' task out if there is none.'
       )
     head = functools.partial(
       auxiliary_heads.PixelControlHead,
       distributions.num_actions(environment_spec.actions),
-      pixel_control.grid_shape(shape, self.cell_size, self.crop_size),
+      pixel_control.grid_shape(
+        shape, self.cell_size, self.crop_size, is_signal
+      ),
     )
     return {self.name: head}
+
+  def agree_with(self, torsos: Mapping[str, str]) -> 'PixelControl':
+    """Returns a copy for which the entry is what it is for its torso.
+
+    Args:
+      torsos: names of torsos by entry; see `torsos.Torso.entries`.
+    """
+    name = torsos.get(self.entry or '', 'mlp')
+    if self.is_signal is not None or name == 'mlp':
+      return self
+    return self.replace(is_signal=name == 'signal')
+
+  def _has_signal(self, shape: Sequence[int]) -> bool:
+    if self.is_signal is not None:
+      return self.is_signal
+    return encodings.is_signal(shape)
 
 
 @registry.register('task.reward_prediction')
@@ -254,7 +279,7 @@ class OffPolicy(Task):
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
     hyperparameters, total = inputs.hyperparameters, jnp.sum
-    losses = jax.vmap(vtrace.vtrace_loss, in_axes=(1, None))(
+    losses = jax.vmap(v_trace.vtrace_loss, in_axes=(1, None))(
       _replayed_transitions(inputs), hyperparameters
     )
     loss = (

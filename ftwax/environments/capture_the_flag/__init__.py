@@ -15,9 +15,15 @@ reinforcement learning"), here on a grid. In reading order:
 - `game`: combines these into a `functional.FunctionalGame`.
 """
 
+from typing import TYPE_CHECKING
+
+from ftwax import submodules
 from ftwax.environments.capture_the_flag.events import EVENT_NAMES
 from ftwax.environments.capture_the_flag.game import make
 from ftwax.environments.capture_the_flag.game_config import CaptureTheFlagConfig
 from ftwax.environments.capture_the_flag.rendering import render
+
+if not TYPE_CHECKING:
+  __getattr__, __dir__ = submodules.on_first_use(__name__)
 
 __all__ = ('EVENT_NAMES', 'CaptureTheFlagConfig', 'make', 'render')

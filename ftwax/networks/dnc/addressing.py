@@ -7,7 +7,8 @@ and by the order of writing (see `linkage`).
 
 Every function takes any number of leading batch axes, written `...`. There are
 `N` slots of size `W`, `R` read heads and `H` write heads. Weights over slots
-are non-negative and sum to at most one.
+are non-negative and sum to at most one. A `ValueError` names an argument whose
+axes do not agree with the others'.
 
 `sharpen` and the `masks` of `content_weights` are options from Csordás and
 Schmidhuber, "Improving Differentiable Neural Computers Through Memory Masking,
@@ -23,7 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import shapes, types
 
 _Arguments = ParamSpec('_Arguments')
 _Result = TypeVar('_Result')
@@ -88,6 +89,13 @@ def content_weights(
   Returns:
     Weights [..., R, N] that sum to one.
   """
+  shapes.check(
+    'content_weights',
+    memory=(memory, '... N W'),
+    keys=(keys, '... R W'),
+    strengths=(strengths, '... R'),
+    masks=(keys if masks is None else masks, '... R W'),
+  )
   if masks is None:
     masked_keys = keys
     # [..., 1, W]: without masks a slot has the same norm for all heads.
@@ -118,6 +126,11 @@ def retention(
     free_gates: [..., R], in [0, 1].
     read_weights_tm1: [..., R, N].
   """
+  shapes.check(
+    'retention',
+    free_gates=(free_gates, '... R'),
+    read_weights_tm1=(read_weights_tm1, '... R N'),
+  )
   factors = 1.0 - free_gates[..., None] * read_weights_tm1  # [..., R, N]
   return _product_over_heads(jnp.moveaxis(factors, -2, 0))
 
@@ -137,6 +150,12 @@ def usage(
     write_weights_tm1: [..., H, N].
     retention_t: [..., N], psi_t.
   """
+  shapes.check(
+    'usage',
+    usage_tm1=(usage_tm1, '... N'),
+    write_weights_tm1=(write_weights_tm1, '... H N'),
+    retention_t=(retention_t, '... N'),
+  )
   unwritten = _product_over_heads(jnp.moveaxis(1.0 - write_weights_tm1, -2, 0))
   # 1 - (1 - u) (1 - w) = u + w - u w.
   return (1.0 - (1.0 - usage_tm1) * unwritten) * retention_t
@@ -186,6 +205,11 @@ def write_allocation(
     write_gates: [..., H], the degree to which a head writes to its allocation:
       the product of its write and allocation gates.
   """
+  shapes.check(
+    'write_allocation',
+    usage_t=(usage_t, '... N'),
+    write_gates=(write_gates, '... H'),
+  )
   weights = []
   for head in range(write_gates.shape[-1]):
     weights.append(allocation(usage_t))
@@ -208,6 +232,13 @@ def write_weights(
     allocation_t: [..., H, N].
     content_t: [..., H, N].
   """
+  shapes.check(
+    'write_weights',
+    write_gates=(write_gates, '... H'),
+    allocation_gates=(allocation_gates, '... H'),
+    allocation_t=(allocation_t, '... H N'),
+    content_t=(content_t, '... H N'),
+  )
   # [..., H, 2]
   gates = jnp.stack([allocation_gates, 1.0 - allocation_gates], axis=-1)
   sources = jnp.stack([allocation_t, content_t], axis=-2)  # [..., H, 2, N]
@@ -235,6 +266,13 @@ def write(
     erase: [..., H, W], in [0, 1].
     vectors: [..., H, W].
   """
+  shapes.check(
+    'write',
+    memory_tm1=(memory_tm1, '... N W'),
+    write_weights_t=(write_weights_t, '... H N'),
+    erase=(erase, '... H W'),
+    vectors=(vectors, '... H W'),
+  )
   # [..., H, N, W], the fraction that each head leaves; then [..., N, W].
   factors = 1.0 - write_weights_t[..., None] * erase[..., None, :]
   factors = _product_over_heads(jnp.moveaxis(factors, -3, 0))
@@ -250,6 +288,11 @@ def read(memory_t: types.Array, read_weights_t: types.Array) -> types.Array:
     memory_t: [..., N, W].
     read_weights_t: [..., R, N].
   """
+  shapes.check(
+    'read',
+    memory_t=(memory_t, '... N W'),
+    read_weights_t=(read_weights_t, '... R N'),
+  )
   return batch_dot('...nw,...rn->...rw', memory_t, read_weights_t)
 
 
@@ -263,6 +306,9 @@ def sharpen(weights: types.Array, sharpness: types.Array) -> types.Array:
     weights: [..., N], non-negative.
     sharpness: [...], s, at least one.
   """
+  shapes.check(
+    'sharpen', weights=(weights, '... N'), sharpness=(sharpness, '...')
+  )
   # The softmax subtracts the largest logarithm, which is the division by max d:
   # the largest power is one and cannot underflow.
   logs = jnp.log(weights + EPSILON)

@@ -13,7 +13,7 @@ import haiku as hk
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import deferred, recurrence, recurrent_cores
+from ftwax.networks import deferred, noise, recurrence, recurrent_cores
 
 # `(prepared, fed_back, state, hyperparameters) -> (output, state)` does one
 # step, leaves [B, ...]: `prepared` is this step's entry of the result of
@@ -120,18 +120,20 @@ class CoreController:
 
   def prepare(
     self, inputs: types.Array, num_fed_back: int
-  ) -> tuple[ControllerStep, types.Array]:
-    """Returns the inputs unchanged, since a core takes all inputs at once."""
+  ) -> tuple[ControllerStep, tuple[types.Array, types.Array | None]]:
+    """Returns the inputs, which a core takes all at once, and their seeds."""
     del num_fed_back
 
     def step(
-      prepared: types.Array,
+      prepared: tuple[types.Array, types.Array | None],
       fed_back: list[types.Array],
       state: types.RecurrentState,
       hyperparameters: types.Hyperparameters | None,
     ) -> tuple[types.Array, types.RecurrentState]:
-      inputs = jnp.concatenate([prepared, *fed_back], axis=-1)
-      output, state = self._core(inputs, state, hyperparameters)
+      known, seeds = prepared
+      inputs = jnp.concatenate([known, *fed_back], axis=-1)
+      with noise.seeded(seeds):
+        output, state = self._core(inputs, state, hyperparameters)
       return output.features, state
 
-    return step, inputs
+    return step, (inputs, noise.seeds())

@@ -22,6 +22,8 @@ LINKAGES = ('exact', 'sparse', 'none', 'plain')
 class Memory(parts.Part):
   """Sizes and options of a memory.
 
+  Sizes are small by default; `agents.ftw.MEMORY` has those of the FTW agent.
+
   Attributes:
     num_slots: number of slots, N.
     word_size: size of a slot, W.
@@ -37,9 +39,9 @@ class Memory(parts.Part):
       code released with the paper stops it there.
   """
 
-  num_slots: int = parts.option(450, low=1)
-  word_size: int = parts.option(32, low=1)
-  num_reads: int = parts.option(4, low=1, high=parts.MAX_UNROLLED)
+  num_slots: int = parts.option(16, low=1)
+  word_size: int = parts.option(16, low=1)
+  num_reads: int = parts.option(2, low=1, high=parts.MAX_UNROLLED)
   num_writes: int = parts.option(1, low=1, high=parts.MAX_UNROLLED)
   linkage: str = parts.option('exact', choices=LINKAGES)
   num_links: int = parts.option(8, low=1)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import shapes, types
 from ftwax.networks.dnc import addressing
 
 
@@ -40,6 +40,11 @@ def update_precedence(
   precedence_tm1: types.Array, write_weights_t: types.Array
 ) -> types.Array:
   """Returns p_t [..., N] = (1 - sum_i w_t[i]) p_{t-1} + w_t."""
+  shapes.check(
+    'update_precedence',
+    precedence_tm1=(precedence_tm1, '... N'),
+    write_weights_t=(write_weights_t, '... N'),
+  )
   total = jnp.sum(write_weights_t, axis=-1, keepdims=True)
   return (1.0 - total) * precedence_tm1 + write_weights_t
 
@@ -56,6 +61,12 @@ def update_link(
     write_weights_t: [..., N], w_t.
     precedence_tm1: [..., N], p_{t-1}.
   """
+  shapes.check(
+    'update_link',
+    link_tm1=(link_tm1, '... N N'),
+    write_weights_t=(write_weights_t, '... N'),
+    precedence_tm1=(precedence_tm1, '... N'),
+  )
   w_i, w_j = write_weights_t[..., :, None], write_weights_t[..., None, :]
   link_t = (1.0 - w_i - w_j) * link_tm1 + w_i * precedence_tm1[..., None, :]
   diagonal = jnp.eye(link_t.shape[-1], dtype=bool)
@@ -73,6 +84,11 @@ def directional_reads(
     link_t: [..., N, N], L_t.
     read_weights_tm1: [..., R, N].
   """
+  shapes.check(
+    'directional_reads',
+    link_t=(link_t, '... N N'),
+    read_weights_tm1=(read_weights_tm1, '... R N'),
+  )
   return DirectionalReads(
     forward=times(link_t, read_weights_tm1),
     backward=transposed_times(link_t, read_weights_tm1),

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from ftwax import types
+from ftwax import shapes, types
 from ftwax.replay.functional import replay_checks, segment_tree
 from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
@@ -332,7 +332,16 @@ def importance_weights(
 
   Returns:
     float32 [B].
+
+  Raises:
+    ValueError: if there is not a probability for each row, or one for all.
   """
+  shapes.check(
+    'importance_weights',
+    is_valid=(is_valid, 'B'),
+    probability=(probability, '1' if jnp.size(probability) == 1 else 'B'),
+    importance_exponent=(importance_exponent, ''),
+  )
   if probability.shape[0] == 1:
     return is_valid.astype(jnp.float32)
   least = jnp.min(jnp.where(is_valid, probability, jnp.inf))

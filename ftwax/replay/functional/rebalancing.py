@@ -6,7 +6,7 @@ at each call, in O(E L), since an agent's rewards for events may change.
 
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import shapes, types
 from ftwax.replay.functional import contents, prioritized, replay_checks
 from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
@@ -83,6 +83,8 @@ def reward_balanced(
   )
   if reward is None:
     reward = ring_lib.select(state.ring.data, config.reward_field)
+  num_rows, length = ring_lib.dimensions(state.ring)
+  shapes.check('reward_balanced', reward=(reward, f'{num_rows} {length}'))
   # To each slot, the reward of the step T - 1 slots later, modulo L.
   last_reward = jnp.roll(reward, 1 - config.sequence_length, axis=1)
   is_zero = (jnp.abs(last_reward) <= threshold).astype(jnp.float32)

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ftwax import types
+from ftwax import shapes, types
 from ftwax.replay.functional import replay_checks, transforms
 
 # float32 [2 P], see above.
@@ -78,6 +78,7 @@ def init(operation: Operation, capacity: int) -> SegmentTree:
 
 def build(operation: Operation, leaves: types.Array) -> SegmentTree:
   """Returns the tree of `leaves` [capacity], in O(capacity)."""
+  shapes.check('build', leaves=(leaves, 'capacity'))
   capacity = leaves.shape[0]
   empty = init(operation, capacity)
   level = empty[empty.shape[0] // 2 :].at[:capacity].set(leaves)

@@ -4,6 +4,9 @@ They are plain classes, which an engine places: Ray, on one machine or many, or
 Launchpad on Python 3.10.
 """
 
+from typing import TYPE_CHECKING
+
+from ftwax import submodules
 from ftwax.runtime.distributed.engine import (
   Engine,
   NodeFailedError,
@@ -11,6 +14,9 @@ from ftwax.runtime.distributed.engine import (
 )
 from ftwax.runtime.distributed.runner import run_experiment
 from ftwax.runtime.distributed.settings import Settings
+
+if not TYPE_CHECKING:
+  __getattr__, __dir__ = submodules.on_first_use(__name__)
 
 __all__ = (
   'Engine',

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, registry, types
+from ftwax import distributions, registry, shapes, types
 from ftwax.losses import policy_loss
 from ftwax.losses import returns as returns_lib
 
@@ -60,7 +60,21 @@ def vtrace(
 
   Returns:
     Errors and advantages.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  shapes.check(
+    'vtrace',
+    v_tm1=(v_tm1, 'T'),
+    v_t=(v_t, 'T'),
+    r_t=(r_t, 'T'),
+    discount_t=(discount_t, 'T'),
+    rho_tm1=(rho_tm1, 'T'),
+    lambda_=(lambda_, ''),
+    clip_rho_threshold=(clip_rho_threshold, ''),
+    clip_pg_rho_threshold=(clip_pg_rho_threshold, ''),
+  )
   v_tm1, v_t, rho_tm1 = jax.lax.stop_gradient((v_tm1, v_t, rho_tm1))
   delta_tm1 = jnp.minimum(clip_rho_threshold, rho_tm1) * (
     r_t + discount_t * v_t - v_tm1
@@ -104,6 +118,7 @@ def vtrace_loss(
     The losses, each [T].
   """
   del hyperparameters
+  policy_loss.check_transitions('vtrace_loss', transitions)
   log_prob = policy_loss.log_prob_tm1(transitions)
   behaviour_log_prob = distributions.log_prob(
     transitions.behaviour_logits_tm1, transitions.a_tm1
