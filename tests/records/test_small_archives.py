@@ -64,7 +64,8 @@ def test_records_take_neither_memory_nor_time(run):
   for index in range(3):
     (run / f'games/20260101-00000{index}-catch.json').write_text(_NESTED)
   megabytes, seconds = _report(run)
-  assert megabytes < 700 and seconds < 40  # 260 and 5 without records.
+  # Without records 260 and 5; the lists of one record alone are 2,000.
+  assert megabytes < 1000 and seconds < 40
 
 
 @pytest.mark.parametrize('num_rows', [99_999, 100_000, 100_001, 350_000])
