@@ -37,8 +37,9 @@ _FUNCTIONAL = [
   'tomli>=2; python_version < "3.11"',
 ]
 
-# The frozen stack around Launchpad: exact, since no newer versions fit.
-_REVERB = [
+# The frozen stack around Launchpad, an extra on Python 3.10: exact, since no
+# newer versions fit. Some of it has known holes: see SECURITY.md.
+_ACME = [
   'jax==0.6.2',
   'jaxlib==0.6.2',
   'dm-acme==0.4.0',
@@ -53,7 +54,8 @@ _REVERB = [
 
 _GYM = ['gymnasium>=1.2']
 
-# Atari and the games of several players.
+# Atari and the games of several players. ale-py is GPL-2.0, and pygame-ce
+# LGPL-2.1: who passes on a program with them must heed these licences.
 _ENVS = [
   *_GYM,
   'ale-py>=0.12.1',
@@ -168,8 +170,9 @@ setuptools.setup(
     ]
   },
   entry_points={'console_scripts': ['ftwax = ftwax.cli.commands:main']},
-  install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
+  install_requires=_FUNCTIONAL,
   extras_require={
+    'acme': _on_python_310(_ACME),
     'benchmarks': _BENCHMARKS,
     'distributed': _DISTRIBUTED,
     'envs': _ENVS,

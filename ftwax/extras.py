@@ -39,5 +39,7 @@ def install(extra: str) -> str:
   """Returns the command that installs an extra, here or in a clone."""
   part = f'[{extra}]' if extra else ''
   if (pathlib.Path(__file__).parents[1] / 'setup.py').exists():
-    return f'uv sync, or pip install -c constraints.txt -e ".{part}"'
+    sync = 'uv sync --extra acme' if extra == 'acme' else 'uv sync'
+    pins = 'constraints-acme.txt' if extra == 'acme' else 'constraints.txt'
+    return f'{sync}, or pip install -c {pins} -e ".{part}"'
   return f'pip install "ftwax{part}"'

@@ -33,6 +33,14 @@ _OPTIONAL = Scalar | None
 
 _NON_NEGATIVE = (0.0, math.inf)
 
+# Largest number of repetitions that are written out one by one, such as layers,
+# and most entries of a tuple.
+MAX_UNROLLED = 64
+
+# Largest integer of other options, which become sizes and counts of 32 bits.
+_MAX_INTEGER = 2**31 - 1
+_MAX_FLOAT = float(np.finfo(np.float32).max)
+
 
 def option(
   default: Any,
@@ -48,7 +56,7 @@ def option(
     default: value of the field; an integer admits only integers, and None also
       None. The range applies to each entry of a tuple.
     low: smallest value.
-    high: largest value.
+    high: largest value; by default that of 32 bits.
     above: a number that the value must exceed.
     below: a number that must exceed the value.
     choices: the values that it may have, if not any.
@@ -259,6 +267,24 @@ def check_values(
       )
 
 
+def check_sizes(**sizes: Any) -> None:
+  """Raises a ValueError unless sizes of layers are those of some layers.
+
+  Args:
+    **sizes: an integer, or one for each layer, maybe several in a tuple.
+  """
+  for name, value in sizes.items():
+    entries = np.ravel(value).tolist() if np.size(value) else []
+    is_off = np.size(value) and np.shape(value)[:1] > (MAX_UNROLLED,)
+    for entry in entries:
+      is_off |= not isinstance(entry, int) or not 1 <= entry <= _MAX_INTEGER
+    if is_off:
+      raise ValueError(
+        f'{name} ({value!r:.80}) must be integers from 1 to {_MAX_INTEGER}, for'
+        f' at most {MAX_UNROLLED} layers; choose e.g. 64.'
+      )
+
+
 def _check_option(part: Part, field: Any) -> None:
   """Raises a ValueError if an option is out of its range."""
   name, value, default = field.name, getattr(part, field.name), field.default
@@ -273,6 +299,16 @@ def _check_option(part: Part, field: Any) -> None:
   is_count = isinstance(default, int) and not isinstance(default, bool)
   is_count |= str(field.type) == 'int | None'
   is_tuple = isinstance(value, tuple | list) and not is_count
+  if is_tuple and len(value) > MAX_UNROLLED:
+    raise ValueError(
+      f'{name} ({len(value):,} entries) of {type(part).__name__} must have at'
+      f' most {MAX_UNROLLED} entries; choose fewer.'
+    )
+  if is_count or _ends(ranges):
+    is_integral = is_count or _is_integral(part, name)
+    most = _MAX_INTEGER if is_integral else _MAX_FLOAT
+    given = ranges.get('high')
+    ranges = {**ranges, 'high': most if given is None else given}
   for entry in value if is_tuple else (value,):
     if is_count and not isinstance(entry, int | np.integer):
       demand, is_off = 'an integer', True
@@ -284,6 +320,12 @@ def _check_option(part: Part, field: Any) -> None:
     raise ValueError(
       f'{name} ({value!r}){of} must be {demand}; choose {remedy}.'
     )
+
+
+def _is_integral(part: Part, name: str) -> bool:
+  """Returns whether a field has integers, or tuples of these."""
+  hint = str(typing.get_type_hints(type(part))[name])
+  return 'int' in hint and 'float' not in hint
 
 
 _ENDS: Mapping[str, tuple[str, Callable[[Any, Any], Any]]] = {
@@ -359,6 +401,7 @@ def _check_prior_value(
     return  # The range of a custom prior is unknown.
   ranges = about(kind, name)
   low, high = ranges.get('bounds', _NON_NEGATIVE)
+  high = min(high, _MAX_INTEGER) if is_integer else high
   lowest, highest = prior.limits
   if not low <= lowest <= highest <= high:  # Also true for NaN.
     raise ValueError(

@@ -38,6 +38,8 @@ import held_memory  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from ftwax import import_guard  # noqa: E402
+
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 # A shell that starts them in the background, or nohup, has them ignore these.
@@ -46,15 +48,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
   signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Files of tests that import Reverb or acme, which need Python 3.10. Their tests
-# are marked with `python_310`, as single tests are that do.
+# Files of tests that import Reverb or acme: they need Python 3.10 and the extra
+# acme. Their tests are marked with `python_310`, as single tests are that do.
 _REVERB_HALF = [
   'acme',
   'agents/test_actor_and_learner.py',
   'agents/test_ftw_pair.py',
   'runtime/test_launchpad.py',
 ]
-_HAS_REVERB_HALF = sys.version_info < (3, 11)
+_HAS_REVERB_HALF = import_guard.is_installed('reverb')
 
 collect_ignore_glob = [] if _HAS_REVERB_HALF else _REVERB_HALF
 
@@ -75,7 +77,7 @@ def pytest_report_header(config):
     return [f'jax {jax.__version__}: both halves', seed]
   return [
     f'jax {jax.__version__}: without Reverb, acme and Launchpad, which need'
-    f' Python 3.10, and so without {", ".join(_REVERB_HALF)}',
+    f' Python 3.10 and --extra acme, and so without {", ".join(_REVERB_HALF)}',
     seed,
   ]
 
@@ -109,7 +111,7 @@ def pytest_collection_modifyitems(items):
     if path.startswith(tuple(_REVERB_HALF)):
       item.add_marker('python_310')
     if item.get_closest_marker('python_310') and not _HAS_REVERB_HALF:
-      reason = 'acme, Reverb and Launchpad need Python 3.10'
+      reason = 'acme, Reverb and Launchpad need Python 3.10 and --extra acme'
       item.add_marker(pytest.mark.skip(reason=reason))
 
 

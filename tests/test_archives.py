@@ -73,6 +73,7 @@ def test_the_source_archive_has_all_that_a_clone_has(archives):
     'CITATION.cff',
     'LICENSE',
     'README.md',
+    'constraints-acme.txt',
     'constraints.txt',
     'mkdocs.yml',
     'pyproject.toml',

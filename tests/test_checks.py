@@ -1,6 +1,7 @@
 """What the linters and the type checker say."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -51,3 +52,12 @@ def test_no_file_names_an_index():
     if path.is_file():
       text = path.read_text('utf-8', errors='ignore')
       assert not any(mark in text for mark in marks), name
+
+
+def test_ci_takes_nothing_that_may_change_under_it():
+  for path in (ROOT / '.github').rglob('*.yml'):
+    for action in re.findall(r'uses:\s*(\S+)', path.read_text('utf-8')):
+      assert re.fullmatch(r'[\w./-]+@[0-9a-f]{40}', action), action
+  uv = (ROOT / '.ci' / 'uv.txt').read_text('utf-8')
+  assert re.search(r'^uv==[\d.]+ \\\n +--hash=sha256:', uv, re.M)
+  assert '--require-hashes -r .ci/uv.txt' in (ROOT / '.ci' / 'run').read_text()

@@ -27,6 +27,9 @@ def test_missing_packages_are_named(monkeypatch, package, module, extra):
 
 def test_the_remedy_is_that_of_the_installation(monkeypatch, tmp_path):
   assert extras.install('web').startswith('uv sync, or')
+  assert extras.install('acme') == (
+    'uv sync --extra acme, or pip install -c constraints-acme.txt -e ".[acme]"'
+  )
   package = tmp_path / 'site-packages' / 'ftwax'
   monkeypatch.setattr(extras, '__file__', str(package / 'extras.py'))
   assert extras.install('web') == 'pip install "ftwax[web]"'

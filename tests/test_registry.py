@@ -3,6 +3,7 @@
 import importlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -176,6 +177,17 @@ def test_a_name_is_registered_once():
     ValueError, match=r'name \(agent.ppo\) must be registered'
   ):
     ftwax.register('agent.ppo')(mine)
+
+
+def test_the_page_for_attackers_names_what_is_there():
+  root = _PACKAGE.parent
+  text = (root / 'docs' / 'internals.md').read_text('utf-8')
+  section = text.partition('## What a foreign folder can do')[2]
+  section = section.partition('\n## ')[0]
+  named = set(re.findall(r'`([\w/]+\.py)`', section))
+  assert len(named) > 15
+  for name in named:
+    assert (root / 'tests' / name).exists() or (_PACKAGE / name).exists(), name
 
 
 # What a name says beyond the class of its part.

@@ -3,11 +3,13 @@
 import contextlib
 import sys
 
-from ftwax import import_guard
+from ftwax import extras, import_guard
+
+_NEEDED = ('acme', 'launchpad', 'reverb', 'tensorflow')
 
 
 def require_python_310(room: str) -> None:
-  """Raises an ImportError on Python 3.11 and newer; else imports rlax.
+  """Raises an ImportError without the extra acme; else imports rlax.
 
   dm-acme requires dm-launchpad, which has no wheel for Python 3.11, and the
   matching releases of dm-reverb are older still.
@@ -16,7 +18,7 @@ def require_python_310(room: str) -> None:
     room: name of the importing module, for the message.
 
   Raises:
-    ImportError: on Python 3.11 and newer.
+    ImportError: on Python 3.11 and newer, and without the extra.
   """
   if sys.version_info >= (3, 11):
     version = '.'.join(map(str, sys.version_info[:2]))
@@ -25,8 +27,12 @@ def require_python_310(room: str) -> None:
       f' and this is Python {version}; use Python 3.10, or leave out Reverb:'
       ' local runs need none.'
     )
-  with (
-    contextlib.suppress(ImportError),
-    import_guard.guarded(),
-  ):  # Losses say what to do about it.
+  missing = [name for name in _NEEDED if not import_guard.is_installed(name)]
+  if missing:
+    raise ImportError(
+      f'{room} needs {", ".join(missing)}, which the extra acme installs; run'
+      f' {extras.install("acme")}'
+    )
+  # Losses say what to do about it.
+  with contextlib.suppress(ImportError), import_guard.guarded():
     import rlax  # noqa: F401 It must come before TensorFlow.

@@ -22,6 +22,7 @@ class Options:
 
 def run(options: Options) -> int:
   """Prints what was seen and the advice; the status is 0 without errors."""
+  flags.check_seed(options)
   from ftwax.environments import checking  # Slow import.
 
   flags.check_positive(options, 'steps')

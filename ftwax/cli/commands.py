@@ -8,6 +8,7 @@ list it in `COMMANDS`.
 
 import ast
 import contextlib
+import errno
 import importlib
 import inspect
 import os
@@ -100,6 +101,14 @@ def expected_errors() -> tuple[type[Exception], ...]:
   )
 
 
+# What to do about errors of the system, whose own messages do not say it.
+_REMEDIES = {
+  errno.ENOSPC: '; free some space, then go on with --resume.',
+  errno.EDQUOT: '; delete some of your files, then go on with --resume.',
+  errno.EROFS: '; choose a directory on a disk that can be written.',
+}
+
+
 @contextlib.contextmanager
 def errors_told() -> Iterator[None]:
   """Exits with a single message on errors that the user can fix.
@@ -125,8 +134,11 @@ def errors_told() -> Iterator[None]:
       from absl import logging
 
     logging.vlog(1, traceback.format_exc())
+    remedy = ''
+    if isinstance(error, OSError):
+      remedy = _REMEDIES.get(error.errno or 0, '')
     raise SystemExit(
-      f'{type(error).__name__}: {error}\n(-v=1 prints the traceback.)'
+      f'{type(error).__name__}: {error}{remedy}\n(-v=1 prints the traceback.)'
     ) from None
 
 

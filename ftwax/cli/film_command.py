@@ -33,6 +33,7 @@ class Options(past_runs.Options):
 
 def run(options: Options) -> int:
   """Films the episode and prints the path of the film."""
+  flags.check_seed(options)
   out = options.out or pathlib.Path(options.run) / 'videos' / 'film.gif'
   devices.keep_compiled_functions()
   experiment = past_runs.rebuild(options.run, options.experiment)

@@ -84,6 +84,16 @@ def check_positive(options: Any, *names: str) -> None:
       raise ValueError(f'--{name} ({value}) must be at least 1; choose 1.')
 
 
+def check_seed(options: Any, name: str = 'seed', count: int = 1) -> None:
+  """Raises a ValueError unless a flag is a seed, and so are those after it."""
+  value = getattr(options, name)
+  if not 0 <= value <= 2**32 - count:
+    raise ValueError(
+      f'--{name} ({value}) must be at least 0 and at most {2**32 - count};'
+      ' choose 0.'
+    )
+
+
 class _Parser(argparse.ArgumentParser):
   """A parser whose errors suggest the intended flag."""
 

@@ -436,6 +436,12 @@ def _import(path: pathlib.Path, source: str) -> types.ModuleType:
   import_guard.release()
   try:
     module = importlib.import_module(path.stem)
+  except SyntaxError as error:
+    text = (error.text or '').strip()
+    raise ValueError(
+      f'{error.filename}, line {error.lineno} ({text}) must be Python, but:'
+      f' {error.msg}; correct that line.'
+    ) from None
   finally:
     del sys.path[0]
   # Pickled by value, since other processes may not find the file.

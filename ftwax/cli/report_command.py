@@ -36,6 +36,7 @@ class Options:
 
 def run(options: Options) -> int:
   """Writes the files and prints their paths."""
+  flags.check_seed(options)
   for name in options.runs:
     directory = pathlib.Path(name)
     if not curves.can_plot(directory):
@@ -43,10 +44,9 @@ def run(options: Options) -> int:
         f'run ({name}) must be a directory with the log of a run, and has none;'
         ' give one below runs/ with a finished episode.'
       )
-    if options.match:
-      _record(options, name)
+    scripts = _record(options, name)
     if files.read_or_warn(history.find, directory) is not None:
-      print(report.make_report(directory))
+      print(report.make_report(directory, scripts=scripts))
     elif len(options.runs) == 1:
       print(f'{name} has no log of its members, and thus no report.')
   if len(options.runs) > 1:
@@ -59,8 +59,10 @@ def run(options: Options) -> int:
   return 0
 
 
-def _record(options: Options, run: str) -> None:
-  """Plays and records the requested matches."""
+def _record(options: Options, run: str) -> list[pathlib.Path]:
+  """Plays and records the requested matches; returns the game's script."""
+  if not options.match and options.experiment is None:
+    return []
   from ftwax.inference import live_game  # Slow imports.
   from ftwax.runtime import devices  # Slow imports.
 
@@ -71,3 +73,4 @@ def _record(options: Options, run: str) -> None:
   devices.keep_compiled_functions()
   playable = past_runs.find_game(run, options.experiment)
   live_game.record_matches(playable, matches, run, options.seed)
+  return [playable.page.script]

@@ -27,6 +27,10 @@ _OF_SINGLE_RUNS = (
 )
 
 
+# Most seeds, and most cells that are drawn.
+_MOST = 4096
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
   """Flags of `ftwax sweep`."""
@@ -58,6 +62,13 @@ def run(options: Options) -> int:
   found = launch.find(options.experiment, options.flags, 'sweep', SweepFlags)
   chosen: Any = found.options
   flags.check_positive(chosen, 'draws', 'seeds')
+  for name in ('draws', 'seeds'):  # All are trained at once.
+    if getattr(chosen, name) > _MOST:
+      raise ValueError(
+        f'--{name} ({getattr(chosen, name)}) must be at most {_MOST}; choose'
+        ' fewer.'
+      )
+  flags.check_seed(chosen, count=chosen.seeds)
   for name in _OF_SINGLE_RUNS:
     if name in found.given and getattr(chosen, name):
       raise ValueError(

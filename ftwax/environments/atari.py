@@ -62,7 +62,7 @@ class AtariConfig(parts.Part):
   grayscale: bool = True
   action_repeat: int = parts.option(4, low=1)
   max_pool: bool = True
-  frame_stack: int = parts.option(1, low=1)
+  frame_stack: int = parts.option(1, low=1, high=parts.MAX_UNROLLED)
   sticky_actions: float = parts.option(0.25, low=0, below=1)
   max_episode_frames: int = parts.option(108_000, low=1)
   terminal_on_life_loss: bool = False

@@ -56,8 +56,8 @@ def make(
   Raises:
     ValueError: if the board is too small or a miss pays more than a catch.
   """
-  specified.check_at_least(2, rows=rows)
-  specified.check_at_least(1, columns=columns)
+  specified.check_at_least(2, 4096, rows=rows)
+  specified.check_at_least(1, 4096, columns=columns)
   if not -math.inf < miss_reward <= 1.0:
     raise ValueError(
       f'miss_reward ({miss_reward}) must be finite and at most 1, the reward of'

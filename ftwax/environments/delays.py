@@ -51,9 +51,9 @@ def make(
     max_delay: the most steps that an action waits.
 
   Raises:
-    ValueError: if `max_delay` is negative.
+    ValueError: if `max_delay` is not from 0 to 4096.
   """
-  specified.check_at_least(0, max_delay=max_delay)
+  specified.check_at_least(0, 4096, max_delay=max_delay)
   seats: tuple[int, ...] = ()
   if isinstance(environment, functional.FunctionalGame):
     seats = (len(environment.teams),)

@@ -54,6 +54,8 @@ def fail(name: str, call: str, error: BaseException) -> NoReturn:
   frames = traceback.extract_tb(error.__traceback__)
   is_own = _is_below(frames[-1], (_OWN,))
   is_meant = call == MAKE or (frames[-1].line or '').startswith('raise ')
+  # A function in C, such as that of a name which makes no environment.
+  is_own &= len(frames) > 1
   if isinstance(error, EnvironmentFault) or (is_own and is_meant):
     raise error
   raise EnvironmentFault(describe(name, call, error)) from error
@@ -82,7 +84,9 @@ def describe(name: str, call: str, error: BaseException) -> str:
   users = [f for f in frames if not _is_below(f, (_OWN, *_INSTALLED))]
   told = (users[-_FRAMES_TOLD:] or frames[-1:])[::-1]
   remedy = 'fix the environment'
-  if _is_adapter(frames):
+  if call == MAKE and len(frames) == 1:  # A function in C.
+    remedy = 'name a class or function that makes an environment'
+  elif _is_adapter(frames):
     told = [frame for frame in frames if _is_below(frame, (_OWN,))][-1:]
     remedy = (
       'the adapter could not take what the environment returned: compare it'

@@ -196,7 +196,7 @@ def vectorize(
   Raises:
     ValueError: if `num_environments` is not positive.
   """
-  specified.check_at_least(1, num_environments=num_environments)
+  specified.check_at_least(1, 2**31 - 1, num_environments=num_environments)
   num_places = -(-num_environments // 16)
   row, padding = jnp.arange(num_environments), -num_environments % num_places
   place = row % num_places

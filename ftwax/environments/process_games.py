@@ -74,8 +74,8 @@ class Stepping(parts.Part):
       Distributed runs always restart, within the limits of their settings.
   """
 
-  processes: int = parts.option(0, low=0)
-  timeout_s: float = parts.option(60.0, above=0)
+  processes: int = parts.option(0, low=0, high=4096)
+  timeout_s: float = parts.option(60.0, above=0, high=1e9)
   on_error: str = parts.option('stop', choices=('stop', 'restart'))
 
 

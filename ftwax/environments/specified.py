@@ -77,10 +77,12 @@ def entries(observation: Any) -> dict[str, Any]:
   return {'observation': observation}
 
 
-def check_at_least(least: int, **values: int) -> None:
-  """Raises a ValueError that names the first value below `least`."""
+def check_at_least(least: int, most: int = 2**20, **values: int) -> None:
+  """Raises a ValueError that names the first value not between these."""
   for name, value in values.items():
     if value < least:
       raise ValueError(
         f'{name} ({value}) must be at least {least}; choose {least}.'
       )
+    if value > most:
+      raise ValueError(f'{name} ({value}) must be at most {most}; choose less.')

@@ -228,6 +228,10 @@ def make_game_config(
   agent: str, game: str
 ) -> capture_the_flag.CaptureTheFlagConfig:
   """Returns the rules, with pictures for the paper's agent."""
+  if game not in _CONFIGS:
+    raise ValueError(
+      f'game ({game!r}) must be one of {[*_CONFIGS]}; choose one.'
+    )
   config = _CONFIGS[game]
   if agent == 'paper':
     config = dataclasses.replace(

@@ -3,8 +3,11 @@
 The card of a folder, `README.md`, has the facts that others need.
 """
 
+import errno
 import json
+import os
 import pathlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +50,28 @@ def write_folder(
   if about is None:
     about = _read_about(source)
   about = {'members': list(members), **about}
-  directory.mkdir(parents=True)
+  if directory.exists():
+    raise FileExistsError(
+      errno.EEXIST, 'must be a new directory; choose another', str(directory)
+    )
+  # It has its name only once it is whole.
+  temporary = directory.with_name(f'.{directory.name}.{os.getpid()}.tmp')
+  temporary.mkdir(parents=True)
+  try:
+    _write(source, temporary, directory.name, variables, about)
+    temporary.rename(directory)
+  finally:
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write(
+  source: pathlib.Path,
+  directory: pathlib.Path,
+  title: str,
+  variables: types.ActorVariables,
+  about: Mapping[str, Any],
+) -> None:
+  """Writes the files of a folder that exists."""
   for name in _RECORDS:
     if (source / name).exists():
       _copy(source / name, directory / name)
@@ -62,7 +86,7 @@ def write_folder(
     directory / run_directory.ABOUT_FILE, json.dumps(about, indent=2) + '\n'
   )
   card = _make_card(
-    directory.name,
+    title,
     game_files.read(source),
     about,
     files.read_object(source / run_directory.VERSIONS_FILE),

@@ -198,7 +198,7 @@ class _Linear(Core):
     memory_length: the longest time scale at first, in steps.
   """
 
-  num_layers: int = parts.option(1, low=1)
+  num_layers: int = parts.option(1, low=1, high=parts.MAX_UNROLLED)
   memory_length: int = parts.option(1000, low=1)
 
 
@@ -244,8 +244,8 @@ class GTrXL(Core):
     window: number of steps before the current one that a layer attends to.
   """
 
-  num_layers: int = parts.option(1, low=1)
-  num_heads: int = parts.option(4, low=1)
+  num_layers: int = parts.option(1, low=1, high=parts.MAX_UNROLLED)
+  num_heads: int = parts.option(4, low=1, high=parts.MAX_UNROLLED)
   window: int = parts.option(128, low=1)
 
   def __post_init__(self) -> None:
@@ -317,7 +317,7 @@ class RPTH(parts.Part):
 
   level: int | Core = LSTM(forget_bias=1.0)  # noqa: RUF009
   latent_size: int | None = parts.option(None, low=1)
-  num_levels: int = parts.option(2, low=2)
+  num_levels: int = parts.option(2, low=2, high=parts.MAX_UNROLLED)
   memory: Memory | None = None
   slow_period: parts.Integers = parts.scalar(8, low=1)
   fast_to_slow_gradient_scale: parts.Scalar = parts.scalar(1.0, high=1.0)

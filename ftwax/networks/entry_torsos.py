@@ -14,7 +14,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import registry, types
+from ftwax import parts, registry, types
 from ftwax.networks import convolutions
 
 # Maps observations [B, ...] to features, float32 [B, num_features].
@@ -49,6 +49,7 @@ class FTWTorso(hk.Module):
       name: name of the module.
     """
     super().__init__(name)
+    parts.check_sizes(layers=layers, num_features=num_features)
     self._num_features = num_features
     self._layers = tuple(layers)
 
@@ -70,6 +71,7 @@ class NatureTorso(hk.Module):
 
   def __init__(self, num_features: int = 512, name: str | None = None):
     super().__init__(name)
+    parts.check_sizes(num_features=num_features)
     self._num_features = num_features
 
   def __call__(self, frames: types.Array) -> types.Array:
@@ -87,6 +89,7 @@ class ShallowTorso(hk.Module):
 
   def __init__(self, num_features: int = 256, name: str | None = None):
     super().__init__(name)
+    parts.check_sizes(num_features=num_features)
     self._num_features = num_features
 
   def __call__(self, frames: types.Array) -> types.Array:
@@ -130,6 +133,12 @@ class DeepTorso(hk.Module):
     name: str | None = None,
   ):
     super().__init__(name)
+    parts.check_sizes(num_channels=num_channels, num_features=num_features)
+    if num_blocks > parts.MAX_UNROLLED:
+      raise ValueError(
+        f'num_blocks ({num_blocks}) must be at most {parts.MAX_UNROLLED};'
+        ' choose 2.'
+      )
     self._num_channels = tuple(num_channels)
     self._num_blocks = num_blocks
     self._num_features = num_features
@@ -161,6 +170,7 @@ class MLPTorso(hk.Module):
       name: name of the module.
     """
     super().__init__(name)
+    parts.check_sizes(hidden_sizes=hidden_sizes)
     self._hidden_sizes = tuple(hidden_sizes)
 
   def __call__(self, observation: types.Array) -> types.Array:

@@ -41,7 +41,7 @@ class PopulationConfig(parts.Part):
 
   is_nested: ClassVar[bool] = False
 
-  num_members: int = parts.option(dataclasses.MISSING, low=1)
+  num_members: int = parts.option(dataclasses.MISSING, low=1, high=2**16)
 
   # Evolution.
   exploits: bool = True

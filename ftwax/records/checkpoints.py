@@ -119,6 +119,10 @@ class Checkpointer:
     del exception
     self.close()
 
+  def remove_leftovers(self) -> None:
+    """Removes what a killed run has written in part; nobody else may write."""
+    _delete(self._directory.glob(f'{_TEMPORARY}*'))
+
   def steps(self) -> list[int]:
     """Returns the steps of all checkpoints, oldest first."""
     return saved_steps(self._directory)
@@ -244,7 +248,7 @@ class Checkpointer:
   def _write(self, step: int, state: types.ArrayTree, metadata: str) -> None:
     """Writes a checkpoint; runs in the background thread."""
     try:
-      _delete(self._directory.glob(f'{_TEMPORARY}*'))  # Left by a kill.
+      self.remove_leftovers()
       temporary = self._directory / f'{_TEMPORARY}{step}'
       temporary.mkdir(parents=True)
       array_files.write(temporary, _STATE, state, metadata)

@@ -5,6 +5,7 @@ environment.
 """
 
 import json
+import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -115,6 +116,9 @@ def _spec_to_json(spec: Any) -> _Json:
   return plain
 
 
+# Entries of an array in an observation or action: 64 pictures of 1024x1024.
+_MAX_ENTRIES = 2**26
+
 _MAKERS = {
   'array': specs.Array,
   'bounded': specs.BoundedArray,
@@ -125,6 +129,13 @@ _MAKERS = {
 
 def _spec_from_json(plain: _Json) -> specs.Array:
   options = dict(plain)
+  sizes = options.get('shape', [options.get('num_shares', 1)])
+  if not all(type(size) is int and size >= 0 for size in sizes):
+    raise ValueError(f'shape ({sizes!r:.80}) must be sizes of arrays')
+  if math.prod(sizes) > _MAX_ENTRIES:
+    raise ValueError(
+      f'shape ({sizes!r:.80}) must have at most {_MAX_ENTRIES:,} entries'
+    )
   make = _MAKERS[options.pop('kind')]
   if 'dtype' in options:
     options['dtype'] = np.dtype(options['dtype'])

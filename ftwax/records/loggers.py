@@ -113,13 +113,21 @@ def read_jsonl(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
   rows = []
   for number, line in lines:
     try:
-      rows.append(files.to_object(files.parse_text(line)))
+      rows.append(_checked(files.to_object(files.parse_text(line))))
     except (ValueError, RecursionError) as error:
       raise ValueError(
         f'line {number} of {path} ({line[:40]!r}) must be a JSON object:'
         f' {error}; remove the line.'
       ) from error
   return rows
+
+
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
+  for name in ('actor_steps', 'learner_steps'):
+    value = row.get(name)
+    if isinstance(value, int | float) and not 0 <= value < 2**63:
+      raise ValueError(f'{name} ({value}) is no number of steps')
+  return row
 
 
 def _thin(lines: Iterable[str]) -> list[tuple[int, str]]:

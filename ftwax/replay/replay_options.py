@@ -38,8 +38,8 @@ class Queue(parts.Part):
 
   max_size: int | None = parts.option(None, low=1)
   delta_encode: bool = False
-  prefetch_size: int = parts.option(1, low=1)
-  timeout_s: float = parts.option(60.0, above=0)
+  prefetch_size: int = parts.option(1, low=1, high=parts.MAX_UNROLLED)
+  timeout_s: float = parts.option(60.0, above=0, high=1e9)
 
 
 class ReplayOptions(NamedTuple):

@@ -5,6 +5,7 @@ first lines say what it knows.
 """
 
 import base64
+import hashlib
 import html
 import json
 import pathlib
@@ -14,10 +15,10 @@ from typing import Any
 
 STATIC = pathlib.Path(__file__).parent / 'static'
 
-# Content security policy: only inline scripts and styles, nothing external.
-POLICY = (
-  "default-src 'none'; script-src 'unsafe-inline'; img-src data:;"
-  " style-src 'unsafe-inline'"
+# Content security policy: nothing external, and only the scripts of a page.
+_POLICY = (
+  "default-src 'none'; script-src {}; img-src data:; style-src 'unsafe-inline';"
+  " base-uri 'none'; form-action 'none'"
 )
 
 # Extends the style that all pages share. A narrow screen scrolls wide tables,
@@ -53,26 +54,48 @@ def read_static(name: str) -> str:
   return (STATIC / name).read_text('utf-8')
 
 
-def render(title: str, body: Sequence[str]) -> str:
-  """Renders a page from its title and parts."""
+def render(title: str, body: Sequence[str], scripts: Sequence[str] = ()) -> str:
+  """Renders a page from its title and parts.
+
+  Args:
+    title: title of the page.
+    body: HTML of the parts.
+    scripts: code that may run in the page beside that of charts. A script of
+      other code, which a record may have brought, does not run.
+  """
   name = html.escape(title)
   style = read_static('style.css') + _STYLE
   content = '\n'.join(body)
-  code = script(read_static('drawing.js') + read_static('charts.js'))
+  code = read_static('drawing.js') + read_static('charts.js')
+  policy = html.escape(policy_of([code, *scripts]))
   return (
     '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+    f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    f'<title>{name}</title>\n<style>{style}</style>\n{code}\n</head>\n'
+    f'<title>{name}</title>\n<style>{style}</style>\n{script(code)}\n</head>\n'
     f'<body>\n<main>\n<h1>{name}</h1>\n{content}\n</main>\n</body>\n'
     '</html>\n'
   )
 
 
+def policy_of(scripts: Sequence[str]) -> str:
+  """Returns the content security policy of a page with these scripts alone."""
+  sums = [
+    base64.b64encode(hashlib.sha256(_inline(code).encode()).digest()).decode()
+    for code in scripts
+  ]
+  return _POLICY.format(' '.join(f"'sha256-{each}'" for each in sums))
+
+
 def script(code: str) -> str:
-  """Returns code as a part of a page."""
-  code = re.sub('</(?=script)', '<\\\\/', code, flags=re.IGNORECASE)
-  return f'<script>{code}</script>'
+  """Returns code as a part of a page, which must know it; see `render`."""
+  return f'<script>{_inline(code)}</script>'
+
+
+def _inline(code: str) -> str:
+  """Returns code as it stands in a page, where its lines end in one way."""
+  code = code.replace('\r\n', '\n').replace('\r', '\n')
+  return re.sub('</(?=script)', '<\\\\/', code, flags=re.IGNORECASE)
 
 
 def data(plain: Any, attributes: str) -> str:

@@ -39,7 +39,9 @@ _HELD_OUT = 'score, held out'
 
 
 def make_report(
-  run_dir: str | os.PathLike[str], title: str | None = None
+  run_dir: str | os.PathLike[str],
+  title: str | None = None,
+  scripts: Sequence[pathlib.Path] = (),
 ) -> pathlib.Path:
   """Writes the report of a run, finished or not.
 
@@ -51,6 +53,8 @@ def make_report(
   Args:
     run_dir: directory of the run.
     title: title of the page; by default the name of the experiment.
+    scripts: scripts that draw games of your own; see
+      `saved_games.own_scripts`.
 
   Files that are damaged are left out, with a warning.
 
@@ -61,6 +65,17 @@ def make_report(
     FileNotFoundError: if the run has no log of a population.
     ValueError: if that log has no rows, or is damaged.
   """
+  path = pathlib.Path(run_dir) / REPORT_FILE
+  files.write_atomically(path, to_html(run_dir, title, scripts))
+  return path
+
+
+def to_html(
+  run_dir: str | os.PathLike[str],
+  title: str | None = None,
+  scripts: Sequence[pathlib.Path] = (),
+) -> str:
+  """Returns the page of a report; see `make_report`."""
   run_dir = pathlib.Path(run_dir)
   history = history_lib.read(run_dir)
   num_members = history.ratings.shape[1]
@@ -69,15 +84,15 @@ def make_report(
   names = run_facts.read_event_names(run_dir, history)
   tournament = files.read_or_warn(tournament_files.read, run_dir)
   title = title or run_facts.read_title(run_dir)
-  path = run_dir / REPORT_FILE
   evaluations = files.read_or_warn(evaluation_curves.read, run_dir)
   summary = _summary(run_dir, history, lineage, tournament, evaluations)
+  matches, used = _matches(run_dir, scripts)
   body = [
     page.paragraph(' '.join(summary)),
     *_held_out(evaluations),
     *_members(history, tournament, evaluations),
     *_curves(run_dir),
-    *_matches(run_dir),
+    *matches,
     *_tournament(tournament),
     *_evaluations(evaluations),
     *_cross_play(run_dir),
@@ -87,8 +102,7 @@ def make_report(
     page.heading('Run'),
     page.table(run_facts.read(run_dir, history)),
   ]
-  files.write_atomically(path, page.render(title, body))
-  return path
+  return page.render(title, body, used)
 
 
 def _summary(
@@ -254,17 +268,22 @@ def _has_returns(history: history_lib.History) -> bool:
   return bool(np.isfinite(history.mean_returns[-1]).any())
 
 
-def _matches(run_dir: pathlib.Path) -> list[str]:
-  """Returns games to play back in the page, and films of games."""
+def _matches(
+  run_dir: pathlib.Path, scripts: Sequence[pathlib.Path]
+) -> tuple[list[str], list[str]]:
+  """Returns games to play back and films of games, and the former's scripts."""
   saved = saved_games.SavedGames(run_dir / saved_games.GAMES_DIRECTORY)
   played = [game for _, game in reversed(saved.readable()[:_MAX_GAMES])]
   gifs = sorted((run_dir / VIDEOS_DIRECTORY).glob('*.gif'))[-_MAX_VIDEOS:]
   if not played and not gifs:
-    return []
+    return [], []
   names = [drawing.readable(gif.stem) for gif in gifs]
-  return [
+  player, used = saved_games.make_player(
+    played, saved_games.own_scripts(scripts)
+  )
+  parts = [
     page.heading('Games'),
-    *([saved_games.make_player(played)] if played else []),
+    player,
     *(
       page.gif(
         film,
@@ -276,6 +295,7 @@ def _matches(run_dir: pathlib.Path) -> list[str]:
       if (film := files.read_or_warn(files.read_bytes, gif)) is not None
     ),
   ]
+  return parts, used
 
 
 def _tournament(results: tournament_files.Results | None) -> list[str]:

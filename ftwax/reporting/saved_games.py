@@ -24,6 +24,9 @@ FORMAT = 'ftwax game 1'
 # Directory of the games for a run's report, in the run's directory.
 GAMES_DIRECTORY = 'games'
 
+# Where the library's games have the scripts that draw them.
+_DRAWINGS = pathlib.Path(__file__).parents[1] / 'environments'
+
 _ID = re.compile(r'\d{8}-\d{6}-[A-Za-z0-9_]+(-\d+)?')
 _FIELDS = (
   'game', 'script', 'code', 'facts', 'seats', 'states', 'outcome', 'time'
@@ -151,16 +154,63 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
   return rating, num_games
 
 
-def to_html(game: Mapping[str, Any]) -> str:
-  """Returns a self-contained page that plays back a game."""
+def own_scripts(more: Iterable[pathlib.Path] = ()) -> dict[str, str]:
+  """Returns the code of scripts that draw games, by the names of their files.
+
+  A saved game brings the script that drew it, which may come from anybody. It
+  is not run: these are, those of the library and of the user's own games.
+
+  Args:
+    more: scripts of games that the user's code has made.
+  """
+  paths = [*sorted(_DRAWINGS.rglob('*.js')), *more]
+  return {path.stem: path.read_text('utf-8') for path in paths}
+
+
+def to_html(game: Mapping[str, Any], scripts: Mapping[str, str]) -> str:
+  """Returns a self-contained page that plays back a game.
+
+  Args:
+    game: a saved game.
+    scripts: see `own_scripts`.
+  """
   title = f'{game["game"]}, {game["time"][:10]}'
-  return page.render(title, [make_player([game])])
+  part, used = make_player([game], scripts)
+  return page.render(title, [part], used)
 
 
-def make_player(played: Sequence[Mapping[str, Any]]) -> str:
-  """Returns the part of a page in which games can be chosen and played back."""
-  drawing = {game['script']: game['code'] for game in played}
-  code = '\n'.join([*drawing.values(), page.read_static('replay.js')])
-  shown = [{**game, 'code': None, 'actions': None} for game in played]
-  parts = page.data(shown, 'id="games"'), page.script(code)
-  return '<div id="replay"></div>\n' + '\n'.join(parts)
+def make_player(
+  played: Sequence[Mapping[str, Any]], scripts: Mapping[str, str]
+) -> tuple[str, list[str]]:
+  """Returns a part of a page in which games are chosen and played back.
+
+  Args:
+    played: saved games.
+    scripts: see `own_scripts`.
+
+  Returns:
+    The part, and its scripts; see `page.render`.
+  """
+  shown = [
+    {**game, 'code': None, 'actions': None}
+    for game in played
+    if game['script'] in scripts
+  ]
+  unknown = sorted({game['script'] for game in played} - {*scripts})
+  parts = []
+  if unknown:
+    parts.append(
+      page.paragraph(
+        f'Games drawn by {", ".join(unknown)} are left out: that script came'
+        ' with the records, and scripts of records are not run. If the game is'
+        ' yours, give its code with --experiment.'
+      )
+    )
+  if not shown:
+    return '\n'.join(parts), []
+  used = list(
+    {game['script']: scripts[game['script']] for game in shown}.values()
+  )
+  used.append(page.read_static('replay.js'))
+  parts += ['<div id="replay"></div>', page.data(shown, 'id="games"')]
+  return '\n'.join([*parts, *map(page.script, used)]), used

@@ -1,14 +1,17 @@
 """Configures JAX for a run in one process: its devices, memory and cache."""
 
+import contextlib
 import hashlib
 import math
 import os
 import pathlib
 import platform
+import stat
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+from absl import logging
 
 from ftwax.runtime.device import freed_memory
 
@@ -61,7 +64,7 @@ def keep_compiled_functions() -> None:
   another directory, and `JAX_ENABLE_COMPILATION_CACHE=false` keeps nothing.
   Programs that this one starts use the same directory. What was used least
   recently is deleted beyond a gigabyte. Where the directory cannot be written,
-  nothing is kept.
+  or others could write there, nothing is kept: it is machine code.
   """
   config: Any = jax.config
   if (
@@ -71,8 +74,17 @@ def keep_compiled_functions() -> None:
   cache = os.environ.get('XDG_CACHE_HOME') or '~/.cache'
   path = pathlib.Path(cache).expanduser() / 'ftwax' / 'jax' / _cpu_name()
   try:
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (path.parents[1], path.parent, path):
+      folder.parent.mkdir(parents=True, exist_ok=True)
+      with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+      if folder != path and folder.lstat().st_uid == os.getuid():
+        folder.chmod(0o700)  # Of earlier versions.
+      _check_own(folder)
     _delete_beyond(path, _MAX_CACHE_BYTES)
+  except PermissionError as error:
+    logging.warning('Compiled functions are not kept: %s', error)
+    return
   except (OSError, RuntimeError):  # No such directory; no home.
     return
   for name, value in {
@@ -82,6 +94,17 @@ def keep_compiled_functions() -> None:
     if name.upper() not in os.environ:
       os.environ[name.upper()] = str(value)
       config.update(name, value)
+
+
+def _check_own(folder: pathlib.Path) -> None:
+  """Raises a PermissionError if others may write to a folder, or own it."""
+  status = folder.lstat()
+  is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+  if not is_own or status.st_mode & 0o022:
+    raise PermissionError(
+      f'{folder} must be a directory of this user that nobody else can write;'
+      f' run chmod go-w {folder}, or set JAX_COMPILATION_CACHE_DIR.'
+    )
 
 
 def _cpu_name() -> str:
@@ -99,13 +122,13 @@ def _cpu_name() -> str:
 
 def _delete_beyond(path: pathlib.Path, max_bytes: int) -> None:
   """Deletes the files of a directory that were read least recently."""
-  stats = sorted(
+  read = sorted(
     ((file, file.stat()) for file in path.iterdir() if file.is_file()),
     key=lambda pair: -pair[1].st_atime,
   )
   total = 0
-  for file, stat in stats:
-    total += stat.st_size
+  for file, status in read:
+    total += status.st_size
     if total > max_bytes:
       file.unlink(missing_ok=True)
 

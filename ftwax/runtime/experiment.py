@@ -179,7 +179,9 @@ class ExperimentConfig(parts.Part):
 
   agent: actor_critic_config.ActorCriticConfig
   environment: adapting.Environment
-  max_num_actor_steps: int = parts.option(dataclasses.MISSING, low=1)
+  max_num_actor_steps: int = parts.option(
+    dataclasses.MISSING, low=1, high=2**53
+  )
   # Others would alias random keys.
   seed: int = parts.option(0, low=0, high=2**32 - 1)
   name: str = ''  # type: ignore[misc]

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.actor_critic import actor_critic_config
+from ftwax.agents.actor_critic import actor_critic_config, auxiliary, tasks
 from ftwax.environments import games
 from ftwax.runtime import experiment as experiment_lib
 
@@ -16,11 +16,14 @@ _NUM_COPIES = 4
 
 
 def check_fits(
-  agent: actor_critic_config.ActorCriticConfig,
-  num_environments: int,
-  spec: games.GameSpec,
+  experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
 ) -> None:
-  """Raises a ValueError if a trajectory of all environments does not fit."""
+  """Raises a ValueError if trajectories do not fit.
+
+  These are one of each environment, a batch, and those that are replayed.
+  """
+  agent, population = experiment.agent, experiment.population
+  num_environments = experiment.num_environments
   num_bytes = _observation_bytes(spec.environment)
   num_bytes *= (agent.sequence_length + 1) * spec.num_players
   available = _available_bytes()
@@ -32,6 +35,34 @@ def check_fits(
       f' {available / _GIB:.1f} GiB are available; choose'
       f' {max(available // num_bytes // 4, 1)} or fewer.'
     )
+  num_bytes //= spec.num_players
+  for name, count in {
+    'batch_size': agent.batch_size * population.num_members,
+    **_capacities(agent, population.num_members),
+  }.items():
+    if count * num_bytes > available:
+      raise ValueError(
+        f'{name} ({count:,} trajectories of all members) must fit into memory,'
+        f' where they take {count * num_bytes / _GIB:.1f} GiB or more and'
+        f' {available / _GIB:.1f} GiB are available; choose'
+        f' {max(available // num_bytes // 4 // population.num_members, 1)} or'
+        ' fewer.'
+      )
+
+
+def _capacities(
+  agent: actor_critic_config.ActorCriticConfig, num_members: int
+) -> dict[str, int]:
+  """Returns the trajectories that replays of tasks keep, by option."""
+  kept = {}
+  if auxiliary.REPLAY in auxiliary.sources(agent.all_tasks):
+    kept['replay.capacity'] = agent.replay.capacity * num_members
+  prediction = agent.find_task(tasks.RewardPrediction)
+  if prediction is not None:
+    steps = prediction.capacity * prediction.sequences.num_frames
+    num_trajectories = -(-steps // agent.sequence_length) * num_members
+    kept[f'tasks.{prediction.name}.capacity'] = num_trajectories
+  return kept
 
 
 def check_network(

@@ -94,7 +94,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   if experiment.evaluation.environment is not None:
     own_spec, evaluation_game = _read(experiment, evaluation_factory)
     _check_spec(own_spec, spec)
-  memory_checks.check_fits(agent, experiment.num_environments, spec)
+  memory_checks.check_fits(experiment, spec)
   opponents = _make_opponents(experiment, spec.environment)
   _check_select(experiment, spec)
   network = agent.make_network(spec.environment)

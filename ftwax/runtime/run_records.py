@@ -125,6 +125,7 @@ class RunRecords:
         config.max_to_keep,
         must_be_finite=lambda state: state.training.params,
       )
+      self._checkpointer.remove_leftovers()
       stack.callback(self._checkpointer.close)
 
   @property

@@ -32,7 +32,6 @@ from starlette import (
 )
 from starlette.middleware import gzip
 
-from ftwax.records import files
 from ftwax.reporting import page as report_page
 from ftwax.reporting import report, saved_games
 from ftwax.web import play_room, run_tail, safeguards
@@ -44,10 +43,11 @@ _MAX_MESSAGE_LENGTH = 4096
 
 _STATIC = pathlib.Path(__file__).parent / 'static'
 
-# The page of a saved game or a report contains its own scripts, so it is
-# sandboxed.
+# The page of a saved game or a report names the scripts that it may run, all of
+# the library or of the user; it is sandboxed all the same.
 _SCRIPTED_POLICY = (
-  f"{report_page.POLICY}; frame-ancestors 'none'; sandbox allow-scripts"
+  "default-src 'none'; script-src 'unsafe-inline'; img-src data:; style-src"
+  " 'unsafe-inline'; frame-ancestors 'none'; sandbox allow-scripts"
 )
 
 
@@ -66,7 +66,7 @@ def make_play_app(
     routing.Route('/', lambda _: _page('play.html')),
     routing.Route('/script.js', lambda _: _script(room)),
     routing.WebSocketRoute('/room', socket),
-    *_shared_routes(saved),
+    *_shared_routes(saved, lambda: [room]),
   ]
   return _make_app(routes, lambda: [room], host, token)
 
@@ -140,10 +140,12 @@ def make_watch_app(
     return responses.JSONResponse(tail.read(offsets))
 
   def read_report(request: requests.Request) -> responses.Response:
-    path = tail_of(request.path_params['index']).directory / report.REPORT_FILE
+    # Made anew: the page that lies there may be anybody's.
+    directory = tail_of(request.path_params['index']).directory
+    scripts = [room.script for room in rooms.all]
     try:
-      return _scripted_page(files.read(path, 'replace'))
-    except OSError as error:
+      return _scripted_page(report.to_html(directory, scripts=scripts))
+    except (OSError, ValueError) as error:
       raise exceptions.HTTPException(404, str(error)) from None
 
   def play(request: requests.Request) -> responses.Response:
@@ -176,7 +178,7 @@ def make_watch_app(
     routing.Route('/runs/{index:int}/play', play),
     routing.Route('/runs/{index:int}/script.js', script),
     routing.WebSocketRoute('/runs/{index:int}/room', room),
-    *_shared_routes(saved),
+    *_shared_routes(saved, lambda: rooms.all),
   ]
   return _make_app(routes, lambda: rooms.all, host, token)
 
@@ -214,6 +216,7 @@ def _make_app(
 
 def _shared_routes(
   saved: saved_games.SavedGames,
+  rooms: Callable[[], Iterable[play_room.Room]],
 ) -> list[routing.BaseRoute]:
   """Returns the routes of saved games, scripts and styles."""
 
@@ -235,7 +238,8 @@ def _shared_routes(
   def saved_page(request: requests.Request) -> responses.Response:
     name = request.path_params['name']
     try:
-      text = saved_games.to_html(saved.read(name))
+      scripts = saved_games.own_scripts(room.script for room in rooms())
+      text = saved_games.to_html(saved.read(name), scripts)
     except (ValueError, OSError) as error:
       raise exceptions.HTTPException(404, str(error)) from None
     headers = {}

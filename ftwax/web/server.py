@@ -124,6 +124,10 @@ def serve(
 
 def _listen(host: str, port: int | None) -> socket.socket:
   """Returns a listening socket; see `play`."""
+  if port is not None and not 0 <= port < 2**16:
+    raise ValueError(
+      f'port ({port}) must be from 0 to 65535; choose {_PORT}, or 0 for any.'
+    )
   family = socket.AF_INET6 if ':' in host else socket.AF_INET
   ports = (_PORT, 0) if port is None else (port,)
   for candidate in ports:

@@ -1,5 +1,6 @@
 """The command `ftwax`: its table, help and wrong arguments."""
 
+import errno
 import importlib
 import inspect
 import os
@@ -78,6 +79,64 @@ def test_a_wrong_argument_gets_a_suggestion(capsys, argv, message):
     commands.main(argv)
   assert end.value.code == 2
   assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+  ('argv', 'message'),
+  [
+    (
+      ['train', 'own.py:build'],
+      r'own.py, line 1 \(def build\(:\) must be Pyth',
+    ),
+    (['train', 'os:system'], r'raised TypeError .*; name a class or function'),
+    (
+      ['train', 'catch', '--set', 'agent.core.hidden_size=1e30'],
+      r'hidden_size \(1\d{30}\) of LSTM must be at least 1 and at most \d+;',
+    ),
+    (
+      ['play', 'capture_the_flag', '--port=99999'],
+      r'port \(99999\) must be from',
+    ),
+    (
+      ['film', 'capture_the_flag', '--seed=-1'],
+      r'--seed \(-1\) must be at lea',
+    ),
+    (['report', '.', f'--seed={2**32}'], r'--seed \(4294967296\) .* at most'),
+    (['check', 'CartPole-v1', '--seed=-1'], r'--seed \(-1\) must be at least'),
+    (['sweep', 'catch', '--seeds=9999999999'], r'--seeds .* at most 4096'),
+    (
+      ['sweep', 'catch', f'--seed={2**32 - 1}'],
+      r'--seed .* at most 4294967293',
+    ),
+  ],
+)
+def test_a_wrong_value_is_told_in_one_line(
+  tmp_path, monkeypatch, argv, message
+):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'own.py').write_text('def build(:\n')
+  with pytest.raises(SystemExit) as end:
+    commands.main(argv)
+  told = str(end.value.code).removesuffix('\n(-v=1 prints the traceback.)')
+  assert re.search(message, told) and '\n' not in told
+
+
+@pytest.mark.parametrize(
+  ('number', 'message'),
+  [
+    (errno.ENOSPC, 'free some space, then go on with --resume'),
+    (errno.EDQUOT, 'delete some of your files'),
+    (errno.EROFS, 'choose a directory on a disk that can be written'),
+  ],
+)
+def test_what_to_do_about_a_disk_is_told(monkeypatch, number, message):
+  def fail(options):
+    raise OSError(number, os.strerror(number), 'runs/x')
+
+  module = importlib.import_module('ftwax.cli.list_command')
+  monkeypatch.setattr(module, 'run', fail)
+  with pytest.raises(SystemExit, match=message):
+    commands.main(['list'])
 
 
 def test_the_list_has_a_line_for_each_thing(capsys):

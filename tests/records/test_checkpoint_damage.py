@@ -351,6 +351,10 @@ def test_a_kill_leaves_what_is_deleted_by_the_next_save(tmp_path):
   (leftover / 'file').write_text('half')
   assert _restore(tmp_path)[1] == {'step': 1}
   assert leftover.exists()  # Who only reads deletes nothing.
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.remove_leftovers()  # As a run does that is resumed.
+  assert not leftover.exists()
+  leftover.mkdir(parents=True)
   _save(tmp_path, [2])
   names = sorted(path.name for path in tmp_path.iterdir())
   assert names == ['0000000001', '0000000002']

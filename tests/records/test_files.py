@@ -45,6 +45,7 @@ _ELSEWHERE = {
   'cli/list_command.py',
   'import_guard.py',  # Of installed packages.
   'reporting/page.py',
+  'reporting/saved_games.py',
   # Scripts that draw games, of whoever made the game.
   'inference/live_game.py',
   # What the user gives to the command line.

@@ -288,17 +288,19 @@ def test_the_report_holds_the_last_games(run_dir):
     seats = [{'name': f'<{index}>', 'kind': 'player', 'team': 0, 'rating': 1}]
     saved.save(
       {
-        'game': 'a', 'script': 'a', 'code': 'ftwax.games.a = {};', 'facts': {},
+        'game': 'a', 'script': 'a', 'code': 'alert()', 'facts': {},
         'seats': seats, 'states': [0], 'outcome': [0.0],
       }
     )  # fmt: skip
   (run_dir / 'games' / '20260101-000000-a.json').write_text('{"half')
+  script = run_dir / 'a.js'
+  script.write_text('ftwax.games.a = {};')
   with pytest.warns(files.DamagedRecordWarning, match='20260101-000000-a'):
-    text = report.make_report(run_dir).read_text('utf-8')
+    text = report.make_report(run_dir, scripts=[script]).read_text('utf-8')
   shown = re.search(r'id="games">(.*?)</script>', text)[1]
   names = [game['seats'][0]['name'] for game in json.loads(shown)]
   assert names == [f'<{index}>' for index in range(1, 9)]
-  assert text.count('ftwax.games.a = {};') == 1
+  assert text.count('ftwax.games.a = {};') == 1 and 'alert()' not in text
   assert 'Games' in _Page(text).texts
 
 

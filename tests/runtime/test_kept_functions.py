@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import stat
 
 import jax
@@ -66,6 +67,27 @@ def test_nothing_is_kept_where_nothing_can_be_written(cache):
   (cache / 'ftwax').write_text('a file in place of a directory')
   devices.keep_compiled_functions()
   assert jax.config.jax_compilation_cache_dir is None
+
+
+@pytest.mark.parametrize('kind', ['writable', 'of another', 'link'])
+def test_machine_code_of_others_is_not_taken(
+  cache, tmp_path, monkeypatch, caplog, kind
+):
+  devices.keep_compiled_functions()
+  path = pathlib.Path(jax.config.jax_compilation_cache_dir)
+  jax.config.update('jax_compilation_cache_dir', None)
+  monkeypatch.delenv('JAX_COMPILATION_CACHE_DIR')
+  if kind == 'writable':
+    path.chmod(0o777)
+  elif kind == 'of another':
+    own = os.getuid()
+    monkeypatch.setattr(os, 'getuid', lambda: own + 1)
+  else:
+    path.rename(tmp_path / 'elsewhere')
+    path.symlink_to(tmp_path / 'elsewhere')
+  devices.keep_compiled_functions()
+  assert not jax.config.jax_compilation_cache_dir
+  assert re.search('not kept: .* must be a directory of this user', caplog.text)
 
 
 def test_what_was_used_least_recently_is_deleted(monkeypatch):

@@ -13,7 +13,7 @@ import run_helpers
 import safetensors
 
 from ftwax.environments import capture_the_flag
-from ftwax.inference import loading
+from ftwax.inference import loading, sharing
 from ftwax.networks import cores
 from ftwax.population import population_config
 from ftwax.records import checkpoints, run_directory
@@ -83,6 +83,18 @@ def test_an_exported_agent_is_the_same(trained, tmp_path):
   assert not (tmp_path / 'small' / 'checkpoints').exists()
   with pytest.raises(FileExistsError):
     loading.export(trained.run_dir, tmp_path / 'small')
+
+
+def test_an_export_that_fails_leaves_nothing(trained, tmp_path, monkeypatch):
+  def fail(*args, **options):
+    raise OSError('disk full')
+
+  with monkeypatch.context() as patched:
+    patched.setattr(sharing.files, 'write_atomically', fail)
+    with pytest.raises(OSError, match='disk full'):
+      loading.export(trained.run_dir, tmp_path / 'small')
+  assert not [*tmp_path.iterdir()]
+  loading.export(trained.run_dir, tmp_path / 'small')
 
 
 def test_one_agent_is_saved_with_its_records_and_a_card(trained, tmp_path):

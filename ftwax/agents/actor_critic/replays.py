@@ -5,7 +5,7 @@ import functools
 
 import jax
 
-from ftwax import import_guard, types
+from ftwax import extras, import_guard, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.replay import (
@@ -83,6 +83,7 @@ def choose(replay: str | None) -> str:
   ):
     raise ImportError(
       "replay ('reverb') needs dm-reverb, which is not installed and needs"
-      " Python 3.10; use that version, or choose replay='functional'."
+      f' Python 3.10; there, run {extras.install("acme")}, or choose'
+      " replay='functional'."
     )
   return chosen

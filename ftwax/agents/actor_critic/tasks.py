@@ -198,7 +198,7 @@ class RewardPrediction(Task):
   source: ClassVar[str] = auxiliary.REWARD_PREDICTION
 
   cost: parts.Scalar = 1.0
-  length: int = parts.option(3, low=1)
+  length: int = parts.option(3, low=1, high=parts.MAX_UNROLLED)
   period: int = parts.option(1, low=1)
   threshold: float = parts.option(0.0, low=0)
   capacity: int = parts.option(800, low=1)

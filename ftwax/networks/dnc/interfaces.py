@@ -41,8 +41,8 @@ class Memory(parts.Part):
 
   num_slots: int = parts.option(16, low=1)
   word_size: int = parts.option(16, low=1)
-  num_reads: int = parts.option(2, low=1)
-  num_writes: int = parts.option(1, low=1)
+  num_reads: int = parts.option(2, low=1, high=parts.MAX_UNROLLED)
+  num_writes: int = parts.option(1, low=1, high=parts.MAX_UNROLLED)
   linkage: str = parts.option('exact', choices=LINKAGES)
   num_links: int = parts.option(8, low=1)
   key_masking: bool = False

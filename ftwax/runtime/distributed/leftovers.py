@@ -12,11 +12,13 @@ import os
 import pathlib
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import IO
 
 _PREFIX = 'ftwax-'
 _LOCK_FILE = '.ftwax-temporary'
@@ -26,6 +28,9 @@ _VARIABLE = 'FTWAX_STARTED_IN'
 _MAX_PATH = 38
 
 _PERIOD_S = 1.0
+
+# Seconds for which a run waits until another one has started.
+_PATIENCE_S = 120.0
 _NUM_ATTEMPTS = 10
 
 
@@ -55,18 +60,56 @@ def folder() -> Iterator[str]:
 
 @contextlib.contextmanager
 def one_at_a_time(what: str) -> Iterator[None]:
-  """Waits while another run of this user starts something, and says so."""
-  path = os.path.join(tempfile.gettempdir(), f'{_PREFIX}starts-{os.getuid()}')
+  """Waits while another run of this user starts something, and says so.
+
+  It waits for two minutes at most: the other run may have been stopped. The
+  lock is in a folder that no other user can enter.
+  """
   flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
   with contextlib.ExitStack() as stack:
-    with contextlib.suppress(OSError):  # Another user's: nobody waits.
+    try:
+      path = os.path.join(_own_folder(), 'starts')
       file = stack.enter_context(os.fdopen(os.open(path, flags, 0o600), 'w'))
-      try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      except BlockingIOError:
-        print(f'Another run starts {what}; this one waits for it.', flush=True)
-        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:  # No home, or a read-only one: nobody waits.
+      yield
+      return
+    if not _try_to_lock(file):
+      print(f'Another run starts {what}; this one waits for it.', flush=True)
+      deadline = time.monotonic() + _PATIENCE_S
+      while not _try_to_lock(file):
+        if time.monotonic() > deadline:
+          print(
+            f'It has not ended in {_PATIENCE_S:.0f} s, and may be stopped; this'
+            f' run starts {what} beside it.',
+            flush=True,
+          )
+          break
+        time.sleep(_PERIOD_S)
     yield
+
+
+def _own_folder() -> str:
+  """Returns a folder that only this user can enter.
+
+  Raises:
+    OSError: if there is none, or it is another user's.
+  """
+  cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+  path = os.path.join(cache, 'ftwax', 'locks')
+  os.makedirs(path, mode=0o700, exist_ok=True)
+  status = os.lstat(path)
+  if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+    raise PermissionError(f'{path} must be a folder of this user')
+  os.chmod(path, 0o700)
+  return path
+
+
+def _try_to_lock(file: IO[str]) -> bool:
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  return True
 
 
 def _remove_unlocked(root: str) -> None:
@@ -117,9 +160,14 @@ def kill(path: str) -> None:
 
 
 @contextlib.contextmanager
-def ended(path: str) -> Iterator[None]:
-  """Ends the processes of a folder, even if this process is killed."""
-  command = [sys.executable, '-I', __file__, str(os.getpid()), path]
+def ended(path: str, *others: str) -> Iterator[None]:
+  """Ends the processes of a folder, even if this process is killed.
+
+  Args:
+    path: the folder, which is removed if this process is killed.
+    *others: folders that are removed as well then.
+  """
+  command = [sys.executable, '-I', __file__, str(os.getpid()), path, *others]
   watcher = subprocess.Popen(
     command, stdin=subprocess.DEVNULL, start_new_session=True
   )
@@ -135,4 +183,5 @@ if __name__ == '__main__':
   while os.getppid() == int(sys.argv[1]):
     time.sleep(_PERIOD_S)
   kill(sys.argv[2])
-  shutil.rmtree(sys.argv[2], ignore_errors=True)
+  for folder_of_run in sys.argv[2:]:
+    shutil.rmtree(folder_of_run, ignore_errors=True)

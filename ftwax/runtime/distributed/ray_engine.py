@@ -287,7 +287,8 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
   }
   if is_local:
     folder = stack.enter_context(leftovers.folder())
-    stack.enter_context(leftovers.ended(folder))
+    token = os.path.dirname(os.environ[_TOKEN_FILE])
+    stack.enter_context(leftovers.ended(folder, token))
     options |= {
       'address': 'local',
       'num_cpus': settings.num_actors + settings.num_learners + 1,

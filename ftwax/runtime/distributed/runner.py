@@ -64,10 +64,13 @@ def run_experiment(
   # Errors of parts and settings come before a run directory is made.
   parts = prepare.prepare(experiment)
   check(parts, settings)
-  directory = runs.open_run_directory(experiment, run_dir, resume)
+  program: Any = None
   if sys.version_info[:2] == LAUNCHPAD_PYTHON:
-    # Not imported by name: that room is above this one, and for Python 3.10.
+    # Not imported by name: that room is above this one, and for Python 3.10. It
+    # may lack its extra.
     program = importlib.import_module('ftwax.acme.program')
+  directory = runs.open_run_directory(experiment, run_dir, resume)
+  if program is not None:
     return program.run_experiment(
       experiment, parts, directory, eval_every, num_eval_episodes, settings
     )
