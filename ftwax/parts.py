@@ -304,16 +304,19 @@ def _check_option(part: Part, field: Any) -> None:
       f'{name} ({len(value):,} entries) of {type(part).__name__} must have at'
       f' most {MAX_UNROLLED} entries; choose fewer.'
     )
+  limits = ranges
   if is_count or _ends(ranges):
     is_integral = is_count or _is_integral(part, name)
     most = _MAX_INTEGER if is_integral else _MAX_FLOAT
     given = ranges.get('high')
-    ranges = {**ranges, 'high': most if given is None else given}
+    limits = {**ranges, 'high': most if given is None else given}
   for entry in value if is_tuple else (value,):
     if is_count and not isinstance(entry, int | np.integer):
       demand, is_off = 'an integer', True
     elif not _is_inside(entry, ranges):
       demand, is_off = _demand(ranges), True
+    elif not _is_inside(entry, limits):
+      demand, is_off = _demand(limits), True
   if is_off:
     of = '' if not part.is_nested else f' of {type(part).__name__}'
     remedy = 'another value' if default is None else repr(default)

@@ -8,20 +8,23 @@ import signal
 import sys
 import tempfile
 
+import kept_functions
+
 # Set before JAX is imported, and inherited by what tests start. Several CPU
 # devices, so that code which assumes that there is one is found out. Most of a
 # test's time is compilation; without optimizing machine code it takes half.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
-# What tests compile is compiled once in a session, by whichever process, be it
-# functions or, where Python must not write beside its sources, modules.
-_kept = tempfile.TemporaryDirectory(
-  prefix='tests-of-ftwax-', ignore_cleanup_errors=True
-)
+# What tests compile is compiled once, by whichever process, and kept for the
+# next session; modules are kept for this one, where Python must not write
+# beside its sources.
 if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
-  os.environ['JAX_COMPILATION_CACHE_DIR'] = _kept.name
+  os.environ['JAX_COMPILATION_CACHE_DIR'] = str(kept_functions.make_folder())
   os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
   os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 if os.environ.pop('PYTHONDONTWRITEBYTECODE', None):
+  _kept = tempfile.TemporaryDirectory(
+    prefix='tests-of-ftwax-', ignore_cleanup_errors=True
+  )
   os.environ['PYTHONPYCACHEPREFIX'] = f'{_kept.name}/modules'
 os.environ['XLA_FLAGS'] = ' '.join(
   [
