@@ -18,12 +18,14 @@ _PACKAGE = pathlib.Path(files.__file__).parents[1]
 # Lists in a list: 3 bytes for 64 in memory.
 _NESTED = '{"players": [' + '[],' * 10_000_000 + '[]]}'
 
+# Not by `ru_maxrss`, which a process inherits from the one that starts it.
 _REPORT = """
-import resource, sys
+import pathlib, re, sys, time
 from ftwax.cli import commands
 status = commands.main(['report', sys.argv[1]])
-used = resource.getrusage(resource.RUSAGE_SELF)
-print(status, used.ru_maxrss / 1000, used.ru_utime + used.ru_stime)
+text = pathlib.Path('/proc/self/status').read_text()
+peak = int(re.search(r'VmHWM:\\s+(\\d+) kB', text)[1])
+print(status, peak / 1000, time.process_time())
 """
 
 
