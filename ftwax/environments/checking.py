@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ftwax import continuous, encodings, types
-from ftwax.environments import adapting, game_vectors, games
+from ftwax import continuous, distributions, encodings, types
+from ftwax.environments import action_masks, adapting, game_vectors, games
 
 # Observations and rewards above these sizes slow learning down.
 _LARGE_OBSERVATION, _LARGE_REWARD = 10.0, 100.0
@@ -105,12 +105,15 @@ def _draw(
   spec: games.GameSpec, timestep: dm_env.TimeStep, rng: np.random.Generator
 ) -> types.ArrayTree:
   """Draws an action for each player, leaves [P, ...]."""
+  parts = spec.environment.actions
+  masks: list[Any] = [None] * len(jax.tree.leaves(parts))
   observation = timestep.observation
-  masks = None
-  if isinstance(observation, Mapping):
-    masks = observation.get(types.ACTION_MASK)
+  if isinstance(observation, Mapping) and types.ACTION_MASK in observation:
+    masks = distributions.split_mask(
+      distributions.part_sizes(parts), observation[types.ACTION_MASK]
+    )
 
-  def draw(part: Any, mask: Any = None) -> types.NumpyArray:
+  def draw(part: Any, mask: Any) -> types.NumpyArray:
     shape = (spec.num_players, *part.shape)
     if isinstance(part, continuous.SimplexArray):
       return rng.dirichlet(np.ones(part.shape), spec.num_players).astype(
@@ -124,10 +127,8 @@ def _draw(
     scores = rng.random(mask.shape) * (np.asarray(mask) > 0)
     return scores.argmax(axis=-1).astype(np.int32)
 
-  parts = spec.environment.actions
-  if masks is None:
-    return jax.tree.map(draw, parts)
-  return jax.tree.map(draw, parts, masks)
+  leaves, structure = jax.tree.flatten(parts)
+  return jax.tree.unflatten(structure, map(draw, leaves, masks))
 
 
 def _describe(played: _Played) -> dict[str, str]:
@@ -140,6 +141,9 @@ def _describe(played: _Played) -> dict[str, str]:
     )
     for path, leaf, values in _observations(played)
   }
+  source = action_masks.describe(spec.environment)
+  if source is not None:
+    facts['action masks'] = f'from {source}'
   facts['action'] = str(spec.environment.actions)
   if spec.num_players > 1:
     facts['teams'] = str(spec.teams)
@@ -218,11 +222,15 @@ def _advise(played: _Played) -> Iterator[str]:
 def _observations(
   played: _Played,
 ) -> Iterator[tuple[str, Any, types.NumpyArray]]:
-  """Yields path, spec and values [T, P, ...] of each part of observations."""
+  """Yields path, spec and values [T, P, ...] of each part of observations.
+
+  Networks do not see action masks.
+  """
   values = jax.tree.leaves(played.timesteps.observation)
   named = jax.tree.leaves_with_path(played.spec.environment.observations)
   for (path, leaf), seen in zip(named, values, strict=True):
-    yield jax.tree_util.keystr(path), leaf, seen
+    if not (path and getattr(path[0], 'key', None) == types.ACTION_MASK):
+      yield jax.tree_util.keystr(path), leaf, seen
 
 
 def _range(values: types.NumpyArray) -> str:

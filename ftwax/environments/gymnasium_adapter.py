@@ -14,6 +14,8 @@ vectors are refused, except for `SyncVectorEnv`, whose environments are stepped
 one by one.
 """
 
+import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +25,12 @@ import numpy as np
 from numpy import typing as npt
 
 from ftwax import encodings, extras, import_guard, trees, types
-from ftwax.environments import gymnasium_spaces, specified, validation
+from ftwax.environments import (
+  action_masks,
+  gymnasium_spaces,
+  specified,
+  validation,
+)
 from ftwax.environments import vector as vector_lib
 
 with extras.required('gymnasium', 'gym'):
@@ -36,9 +43,21 @@ class _Converted(specified.Specified, dm_env.Environment):
 
   def __init__(self, env: Any, observation_space: Any, action_space: Any):
     super().__init__(_make_spec(env, observation_space, action_space))
-    self._encode = gymnasium_spaces.make_encoder(observation_space)
+    self._observation_space = observation_space
+    self._convert = gymnasium_spaces.make_encoder(observation_space)
+    self._num_steps = 0  # Of the present episode.
     self._decode = gymnasium_spaces.make_decoder(action_space)
     self.spaces = gymnasium_spaces.to_text(observation_space, action_space)
+    self._name = type(env.unwrapped).__name__
+
+  def _encode(self, observation: Any) -> Any:
+    """Converts an observation; names what is wrong with it."""
+    try:
+      return self._convert(observation)
+    except (KeyError, TypeError, ValueError):
+      space = self._observation_space
+      fault = gymnasium_spaces.find_fault(space, observation, 'observation')
+      gymnasium_spaces.fail(self._name, fault, self._num_steps)
 
 
 class GymnasiumEnvironment(_Converted):
@@ -72,6 +91,28 @@ class GymnasiumEnvironment(_Converted):
     self._num_resets = 0
     super().__init__(env, env.observation_space, env.action_space)
     self._must_reset = True
+    # What the first reset returned, until it is handed out.
+    self._first: tuple[Any, Any] | None = None
+    self._find_masks()
+
+  def _find_masks(self) -> None:
+    """Finds how legal actions are stated beside the observation."""
+    self._masks: action_masks.Masks | None = None
+    # Whether a mask may still come that the reset did not have.
+    self._may_mask = action_masks.may_have(self._spec)
+    self._ask_masks: Callable[[], Any] | None = None
+    if not self._may_mask:
+      return
+    # An error comes again where the first episode begins.
+    with contextlib.suppress(Exception):
+      self._first = self._reset()
+    info: Any = {} if self._first is None else self._first[1]
+    with contextlib.suppress(AttributeError):
+      self._ask_masks = self._env.get_wrapper_attr(action_masks.METHOD)
+    self._masks = action_masks.find(self._spec, info, callable(self._ask_masks))
+    if self._masks is not None:
+      self._spec = self._masks.add_to(self._spec)
+      self._may_mask = False
 
   @property
   def env(self) -> gymnasium.Env:
@@ -80,16 +121,40 @@ class GymnasiumEnvironment(_Converted):
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode."""
+    returned, self._first = self._first or self._reset(), None
+    observation, info = returned
+    self._num_steps = 0
+    self._must_reset = False
+    return dm_env.restart(self._see(observation, info))
+
+  def _reset(self) -> tuple[Any, Any]:
+    """Resets the environment; returns the observation and `info`."""
     options = self._options and self._options(self._num_resets)
-    self._num_resets += 1
     with self._guard():
       returned = self._env.reset(seed=self._seed, options=options)
     remedy = 'return the observation and an empty dict'
     self._check('reset', returned, 'observation, info', remedy)
-    observation, _ = returned
+    self._num_resets += 1
     self._seed = None
-    self._must_reset = False
-    return dm_env.restart(self._encode(observation))
+    observation, info = returned
+    return observation, info
+
+  def _see(self, observation: Any, info: Any, is_over: bool = False) -> Any:
+    """Returns what the agent sees: the observation, and legal actions."""
+    seen = self._encode(observation)
+    if self._masks is None:
+      if info and self._may_mask:
+        action_masks.check_announced(info, self._name, self._num_steps)
+      return seen
+    if is_over:
+      return self._masks.see(seen, self._masks.allow_all())
+    if self._masks.key is None:
+      assert self._ask_masks is not None
+      value = self._ask_masks()
+    else:
+      value = info.get(self._masks.key)
+    mask = self._masks.read_at(value, self._name, self._num_steps)
+    return self._masks.see(seen, mask)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Returns the next timestep, a `FIRST` one after `LAST` or at the start."""
@@ -103,13 +168,14 @@ class GymnasiumEnvironment(_Converted):
       'split done into terminated, if the task is over, and truncated, if'
       ' only its time is',
     )
-    observation, reward, terminated, truncated, _ = returned
+    observation, reward, terminated, truncated, info = returned
     self._must_reset = bool(terminated or truncated)
+    self._num_steps += 1
     return dm_env.TimeStep(
       dm_env.StepType.LAST if self._must_reset else dm_env.StepType.MID,
       None if reward is None else np.float32(reward),
       np.float32(0 if terminated else 1),
-      self._encode(observation),
+      self._see(observation, info, self._must_reset),
     )
 
   def _check(self, method: str, returned: Any, parts: str, remedy: str) -> None:
@@ -120,7 +186,7 @@ class GymnasiumEnvironment(_Converted):
         return
       value = f'{len(returned)} values'
     validation.fail(
-      type(self._env.unwrapped).__name__,
+      self._name,
       f'what {method} returns',
       value,
       f'be ({parts}), as of Gym 0.26',
@@ -181,6 +247,30 @@ class GymnasiumVectorEnvironment(_Converted):
       self.absences = mode == modes.SAME_STEP
     self._seen: Any = None  # The last observations.
     self._ended: npt.NDArray[np.bool_] | None = None
+    # What the first reset returned, until it is handed out.
+    self._first: tuple[Any, Any] | None = None
+    self._find_masks()
+
+  def _find_masks(self) -> None:
+    """Finds how legal actions are stated beside the observation."""
+    self._masks: action_masks.Masks | None = None
+    self._may_mask = action_masks.may_have(self._spec)
+    self._ask_masks: Callable[[], Any] | None = None
+    if self._one_by_one is not None:
+      self._spec = types.make_environment_spec(self._one_by_one)
+      return
+    if not self._may_mask:
+      return
+    # An error comes again where the first episode begins.
+    with contextlib.suppress(Exception):
+      self._first = self._reset()
+    info: Any = {} if self._first is None else self._first[1]
+    self._ask_masks = _mask_method(self._vector_env)
+    has_method = self._ask_masks is not None
+    self._masks = action_masks.find(self._spec, info, has_method)
+    if self._masks is not None:
+      self._spec = self._masks.add_to(self._spec)
+      self._may_mask = False
 
   @property
   def num_environments(self) -> int:
@@ -191,10 +281,61 @@ class GymnasiumVectorEnvironment(_Converted):
     """Returns the first timesteps of a new episode in every row."""
     if self._one_by_one is not None:
       return self._one_by_one.reset()
-    observation, _ = self._vector_env.reset(seed=self._seed)
+    returned, self._first = self._first or self._reset(), None
+    observation, info = returned
+    self._num_steps = 0
+    every = np.ones(self.num_environments, bool)
+    self._seen = self._see(observation, info, every)
+    return self._begin(every)
+
+  def _reset(self) -> tuple[Any, Any]:
+    """Resets all rows; returns the observations and `infos`."""
+    observation, info = self._vector_env.reset(seed=self._seed)
     self._seed = None
-    self._seen = self._encode(observation)
-    return self._begin(np.ones(self.num_environments, bool))
+    return observation, info
+
+  def _see(
+    self, observation: Any, infos: Any, acts: npt.NDArray[np.bool_]
+  ) -> Any:
+    """Returns what agents see: observations, and legal actions.
+
+    Args:
+      observation: of all rows.
+      infos: of all rows.
+      acts: bool [E], rows in which an action is taken.
+    """
+    seen = self._encode(observation)
+    if self._masks is None:
+      if infos and self._may_mask:
+        action_masks.check_announced(infos, self._name, self._num_steps)
+      return seen
+    return self._masks.see(seen, self._read_masks(self._masks, infos, acts))
+
+  def _read_masks(
+    self, masks: action_masks.Masks, infos: Any, acts: npt.NDArray[np.bool_]
+  ) -> types.NumpyArray:
+    """Returns the masks of all rows, [E, number of all choices]."""
+    there = acts
+    if masks.key is None:
+      assert self._ask_masks is not None
+      value = self._ask_masks()
+    else:
+      value = infos.get(masks.key)
+      # Gymnasium's vectors say which rows have an entry.
+      there = infos.get(f'_{masks.key}', acts)
+    if value is not None and (acts <= there).all():
+      if isinstance(value, np.ndarray) and value.dtype != object:
+        return masks.read_at(value, self._name, self._num_steps)
+      if isinstance(value, dict):  # Of a mask that is a dict.
+        value = _without_flags(value)
+        return masks.read_at(value, self._name, self._num_steps)
+    found = masks.allow_all(self.num_environments)
+    rows = [None] * len(found) if value is None else value
+    for row in np.flatnonzero(acts).tolist():
+      own = rows[row] if there[row] else None
+      name = f'{self._name}[{row}]'
+      found[row] = masks.read_at(own, name, self._num_steps)
+    return found
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps each environment with its row of `action`, leaves [E, ...].
@@ -217,7 +358,10 @@ class GymnasiumVectorEnvironment(_Converted):
     step_type[is_first] = types.FIRST
     step_type[ended] = types.LAST
     self._ended = ended
-    self._seen = seen = self._encode(observation)
+    self._num_steps += 1
+    # In SAME_STEP mode, rows that end have begun again.
+    acts = np.ones_like(ended) if self.absences else ~ended
+    self._seen = seen = self._see(observation, infos, acts)
     if self.absences and ended.any():
       seen = self._with_final(seen, infos, ended)
     return dm_env.TimeStep(
@@ -255,6 +399,8 @@ class GymnasiumVectorEnvironment(_Converted):
       last = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
     else:  # A batch, as the observation is.
       last = trees.take(self._encode(final), rows)
+    if self._masks is not None:
+      last = self._masks.see(last, self._masks.allow_all(len(rows)))
 
     def replace(leaf: Any, new: Any) -> Any:
       leaf = np.array(leaf)
@@ -289,6 +435,31 @@ def _make_spec(
     return leaf
 
   return spec._replace(observations=jax.tree.map(narrow, spec.observations))
+
+
+def _without_flags(infos: Any) -> Any:
+  """Returns a dict of infos without entries that say which rows have them."""
+  if not isinstance(infos, dict):
+    return infos
+  return {
+    key: _without_flags(value)
+    for key, value in infos.items()
+    if not (key.startswith('_') and key[1:] in infos)
+  }
+
+
+def _mask_method(vector_env: Any) -> Callable[[], Any] | None:
+  """Returns the method of masks of a vector, or that of its rows; or None."""
+  method = getattr(vector_env, action_masks.METHOD, None)
+  if callable(method):
+    return method  # type: ignore[no-any-return]
+  try:
+    found = vector_env.call('has_wrapper_attr', action_masks.METHOD)
+  except (AttributeError, NotImplementedError, TypeError):
+    return None
+  if not (found and all(found)):
+    return None
+  return functools.partial(vector_env.call, action_masks.METHOD)
 
 
 def _make_one_by_one(

@@ -292,7 +292,8 @@ class VectorEnvironment(PythonGames):
         flat.append(self._structure.flatten_up_to(observation))
       except (ValueError, TypeError):
         name = self._checker.name_of(row)
-        validation.fail_structure(name, observation, self._structure)
+        at = self._checker.step_of(row)
+        validation.fail_structure(name, observation, self._structure, at)
     columns = zip(*flat, strict=True)
     return [*map(self._stack_leaf, columns, fields)]
 
@@ -308,7 +309,8 @@ class VectorEnvironment(PythonGames):
         or values.dtype != dtype
       ):
         name = self._checker.name_of(row)
-        validation.fail_shape(name, field, values, shape)
+        at = self._checker.step_of(row)
+        validation.fail_shape(name, field, values, shape, at)
       stacked[row] = values
     return stacked
 

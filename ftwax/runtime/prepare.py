@@ -15,6 +15,7 @@ import jax
 from ftwax import compilation, encodings, internal_rewards, types
 from ftwax.agents.actor_critic import replays
 from ftwax.environments import (
+  action_masks,
   functional,
   game_vectors,
   games,
@@ -136,16 +137,18 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
 
 def describe_inputs(parts: Prepared) -> str:
   """Returns a line on what the entries of the observation are taken for."""
+  source = action_masks.describe(parts.spec.environment)
+  masks = f' Action masks: from {source}.' if source else ''
   torso = parts.experiment.agent.torso
   if parts.experiment.agent.network is not None or callable(torso):
-    return 'Observation: as your network or torso reads it.'
+    return f'Observation: as your network or torso reads it.{masks}'
   entries = embeddings.named_leaves(parts.spec.environment.observations)
   chosen = getattr(torso, 'encodings', {})
   words = [
     f'{name} {encodings.describe(spec, chosen.get(name))}'.strip()
     for name, spec in entries.items()
   ]
-  return f'Observation: {"; ".join(words)}.'
+  return f'Observation: {"; ".join(words)}.{masks}'
 
 
 def _read(

@@ -168,5 +168,5 @@ def test_the_page_says_what_each_space_is_taken_for(text, taken_for):
   assert found.facts["observation['x']"].endswith(f'taken for {taken_for}')
 
 
-def test_the_page_has_twelve_spaces():
-  assert len(_SPACES) == 12
+def test_the_page_has_thirteen_spaces():
+  assert len(_SPACES) == 13
