@@ -21,6 +21,7 @@ from ftwax.environments import (
   adapting,
   compiled_games,
   environment_faults,
+  episode_metrics,
   functional,
   games,
   validation,
@@ -76,6 +77,12 @@ class GameVector(Protocol):
       float32 [len(places), num_teams]; see `games.GameEnvironment.outcome`.
     """
 
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics of episodes; see `ExperimentConfig.metrics`."""
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of games that have just ended, for each a dict."""
+
   def save(self) -> Any:
     """Returns a pytree to restore; None for Python games."""
 
@@ -117,6 +124,18 @@ class VectorGames(vector.PythonGames):
     """Steps each environment, or resets it after `LAST`."""
     vector.action_leaves(self._spec, action, self.num_games)
     return self._checker.check(self._call('step', action))
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics of episodes."""
+    super().measure(names)
+    if hasattr(self._environments, 'measure'):
+      self._environments.measure(names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of episodes that have just ended."""
+    if not hasattr(self._environments, 'episode_metrics'):
+      return super().episode_metrics(places)
+    return self._select(self._call('episode_metrics', places))
 
   def close(self) -> None:
     """Closes the environments."""

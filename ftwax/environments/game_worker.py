@@ -24,7 +24,12 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import trees, types
-from ftwax.environments import compiled_games, game_vectors, games
+from ftwax.environments import (
+  compiled_games,
+  episode_metrics,
+  game_vectors,
+  games,
+)
 
 OK, RAISED = 'ok', 'raised'
 
@@ -109,6 +114,12 @@ class _Worker:
   def outcomes(self, places: list[int]) -> types.NumpyArray:
     return self._games.outcomes(places)
 
+  def measure(self, names: episode_metrics.Names) -> None:
+    self._games.measure(names)
+
+  def episode_metrics(self, places: list[int]) -> list[dict[str, float]]:
+    return self._games.episode_metrics(places)
+
   def close(self) -> None:
     self._games.close()
 
@@ -116,8 +127,32 @@ class _Worker:
     jax.tree.map(np.copyto, self._timestep, timestep)
 
 
+# A cluster sends these to all processes of a job; the parent answers them.
+_PARENTS = 'SIGTERM', 'SIGHUP', 'SIGUSR1', 'SIGUSR2', 'SIGXCPU'
+
+
+def leave_to_parent() -> None:
+  """Leaves signals that end a run to the parent, which saves and ends this.
+
+  With handlers: what is ignored would be so in the programs that a simulator
+  starts, too.
+  """
+  numbers = [
+    getattr(signal, name) for name in _PARENTS if hasattr(signal, name)
+  ]
+  for number in numbers:
+    signal.signal(number, lambda signum, frame: None)
+
+  def as_before() -> None:
+    for number in numbers:
+      signal.signal(number, signal.SIG_DFL)
+
+  os.register_at_fork(after_in_child=as_before)
+
+
 def main() -> None:
   """Serves the socket named on the command line until it is closed."""
+  leave_to_parent()
   stream = socket.socket(fileno=int(sys.argv[1])).makefile('rwb')
   worker: Any = None
   while True:

@@ -16,7 +16,7 @@ one by one.
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
@@ -27,6 +27,7 @@ from numpy import typing as npt
 from ftwax import encodings, extras, import_guard, trees, types
 from ftwax.environments import (
   action_masks,
+  episode_metrics,
   gymnasium_spaces,
   specified,
   validation,
@@ -91,6 +92,8 @@ class GymnasiumEnvironment(_Converted):
     self._num_resets = 0
     super().__init__(env, env.observation_space, env.action_space)
     self._must_reset = True
+    self._meter = episode_metrics.Meter()
+    self.info: Any = {}  # What came last beside the observation.
     # What the first reset returned, until it is handed out.
     self._first: tuple[Any, Any] | None = None
     self._find_masks()
@@ -125,6 +128,9 @@ class GymnasiumEnvironment(_Converted):
     observation, info = returned
     self._num_steps = 0
     self._must_reset = False
+    self.info = info
+    if self._meter.is_on:
+      self._meter.start()
     return dm_env.restart(self._see(observation, info))
 
   def _reset(self) -> tuple[Any, Any]:
@@ -171,12 +177,23 @@ class GymnasiumEnvironment(_Converted):
     observation, reward, terminated, truncated, info = returned
     self._must_reset = bool(terminated or truncated)
     self._num_steps += 1
+    self.info = info
+    if self._meter.is_on:
+      self._meter.add(info)
     return dm_env.TimeStep(
       dm_env.StepType.LAST if self._must_reset else dm_env.StepType.MID,
       None if reward is None else np.float32(reward),
       np.float32(0 if terminated else 1),
       self._see(observation, info, self._must_reset),
     )
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics over all steps of episodes."""
+    self._meter.measure(names)
+
+  def episode_metrics(self) -> dict[str, float]:
+    """Returns the metrics of the episode that has just ended."""
+    return self._meter.end(self.info)
 
   def _check(self, method: str, returned: Any, parts: str, remedy: str) -> None:
     """Raises an error unless a method returned a tuple of these parts."""
@@ -247,6 +264,8 @@ class GymnasiumVectorEnvironment(_Converted):
       self.absences = mode == modes.SAME_STEP
     self._seen: Any = None  # The last observations.
     self._ended: npt.NDArray[np.bool_] | None = None
+    self._infos: Any = {}
+    self._meters = [episode_metrics.Meter() for _ in range(vector_env.num_envs)]
     # What the first reset returned, until it is handed out.
     self._first: tuple[Any, Any] | None = None
     self._find_masks()
@@ -347,6 +366,9 @@ class GymnasiumVectorEnvironment(_Converted):
     if self._ended is None:
       return self.reset()
     is_first = self._ended
+    if self._meters[0].is_on:
+      for row in np.flatnonzero(is_first).tolist():
+        self._meters[row].start()
     if self.absences and is_first.any():
       return self._begin(is_first)
     observation, reward, terminated, truncated, infos = self._vector_env.step(
@@ -359,6 +381,9 @@ class GymnasiumVectorEnvironment(_Converted):
     step_type[ended] = types.LAST
     self._ended = ended
     self._num_steps += 1
+    self._infos = infos
+    if self._meters[0].is_on:
+      self._add_metrics(is_first)
     # In SAME_STEP mode, rows that end have begun again.
     acts = np.ones_like(ended) if self.absences else ~ended
     self._seen = seen = self._see(observation, infos, acts)
@@ -370,6 +395,38 @@ class GymnasiumVectorEnvironment(_Converted):
       np.where(terminated, 0, 1).astype(np.float32),
       seen,
     )
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics over all steps of episodes."""
+    if self._one_by_one is not None:
+      self._one_by_one.measure(names)
+    for meter in self._meters:
+      meter.measure(names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of the episodes that have just ended at rows."""
+    if self._one_by_one is not None:
+      return self._one_by_one.episode_metrics(places)
+    return [self._meters[row].end(self._info_of(row)) for row in places]
+
+  def _info_of(self, row: int) -> dict[str, Any]:
+    """Returns the `info` of a row, the last one of its episode if that ended.
+
+    In SAME_STEP mode, the row's own is that of the next episode.
+    """
+    infos = self._infos
+    if self.absences and self._ended is not None and self._ended[row]:
+      final = infos.get('final_info')
+      if isinstance(final, dict):
+        return _take_info(final, row)
+      if final is not None:  # A dict for each row.
+        return final[row] or {}
+    return _take_info(infos, row)
+
+  def _add_metrics(self, is_first: npt.NDArray[np.bool_]) -> None:
+    """Adds the metrics of a step, of rows that do not begin with it."""
+    for row in np.flatnonzero(~is_first).tolist():
+      self._meters[row].add(self._info_of(row))
 
   def _begin(self, is_first: npt.NDArray[np.bool_]) -> dm_env.TimeStep:
     """Returns the first timesteps of rows, while the others wait."""
@@ -446,6 +503,23 @@ def _without_flags(infos: Any) -> Any:
     for key, value in infos.items()
     if not (key.startswith('_') and key[1:] in infos)
   }
+
+
+def _take_info(infos: dict[str, Any], row: int) -> dict[str, Any]:
+  """Returns the `info` of a row of a vector: entries that it has."""
+  info = {}
+  for key, value in infos.items():
+    is_flag = key.startswith('_') and key[1:] in infos
+    has_it = infos.get(f'_{key}')
+    if is_flag or (has_it is not None and not has_it[row]):
+      continue
+    if isinstance(value, dict):
+      info[key] = _take_info(value, row)
+    elif np.ndim(value) and len(value) > row:
+      info[key] = value[row]
+    else:  # One value for all rows.
+      info[key] = value
+  return info
 
 
 def _mask_method(vector_env: Any) -> Callable[[], Any] | None:

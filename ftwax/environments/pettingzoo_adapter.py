@@ -26,6 +26,7 @@ from numpy import typing as npt
 from ftwax import distributions, import_guard, trees, types
 from ftwax.environments import (
   action_masks,
+  episode_metrics,
   games,
   gymnasium_spaces,
   padding,
@@ -124,6 +125,8 @@ class PettingZooGame(games.SpecifiedGame):
     self._outcome_fn = outcome_fn or self._compare_returns
     self._returns = np.zeros(num_players)
     self._num_steps = 0
+    self._meters = {agent: episode_metrics.Meter() for agent in self._agents}
+    self._measured: dict[str, dict[str, float]] = {}
     # Rows of agents that are there, now and in the next timestep.
     self._rows: dict[str, _Row] = {}
     self._back: dict[str, _Row] = {}
@@ -190,6 +193,7 @@ class PettingZooGame(games.SpecifiedGame):
     self._num_steps = 0
     self._returns[:] = 0
     self._rows, self._back, self._last_seen = {}, {}, {}
+    self._measured = {}
     self._in_episode = set()
     self._must_reset = False
     if self._in_turns:
@@ -234,6 +238,17 @@ class PettingZooGame(games.SpecifiedGame):
     outcome = np.asarray(self._outcome_fn(self._env, self._returns.copy()))
     games.check_outcomes(outcome[None], len(set(self.teams)))
     return outcome.astype(np.float32)
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics over all steps of games."""
+    for meter in self._meters.values():
+      meter.measure(names)
+
+  def episode_metrics(self) -> dict[str, float]:
+    """Returns the metrics of the game that has just ended, means of agents."""
+    means = episode_metrics.average([*self._measured.values()])
+    prefix = episode_metrics.PREFIX
+    return {name.removeprefix(prefix): mean for name, mean in means.items()}
 
   def render(self) -> Any:
     """Returns an image of the present state, in `env.render_mode`."""
@@ -361,6 +376,13 @@ class PettingZooGame(games.SpecifiedGame):
   ) -> None:
     """Puts the row of an agent that the environment tells of."""
     mask = None if is_over else self._read_mask(agent, info)
+    meter = self._meters[agent]
+    if agent not in self._in_episode:
+      meter.start()
+    elif meter.is_on:
+      meter.add(info or {})
+    if info:
+      self._measured[agent] = meter.end(info) if is_over else {}
     if agent in self._in_episode:
       step_type = types.LAST if is_over else types.MID
       self._rows[agent] = _Row(

@@ -10,7 +10,7 @@ is a vector of games of one seat; see `game_vectors.GameVector`.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import dm_env
@@ -19,7 +19,13 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import registry, types
-from ftwax.environments import environment_faults, games, specified, validation
+from ftwax.environments import (
+  environment_faults,
+  episode_metrics,
+  games,
+  specified,
+  validation,
+)
 
 # The kinds of dtypes that are real numbers.
 _REAL = 'biuf'
@@ -112,10 +118,30 @@ class PythonGames(specified.Specified, dm_env.Environment):
     super().__init__(spec.environment)
     self.spec = spec
     self.num_games = num_games
+    PythonGames.measure(self, ())
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended: draws, [K, 1]."""
     return np.zeros((len(places), 1), np.float32)
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics; see `game_vectors.GameVector`."""
+    self._metric_names = names
+    self._missing = episode_metrics.Missing(names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of games that have just ended: none."""
+    return [{} for _ in places]
+
+  def _select(
+    self, found: Sequence[Mapping[str, Any]]
+  ) -> list[dict[str, float]]:
+    """Returns the metrics that are asked for, one dict for each game."""
+    chosen = []
+    for one in map(episode_metrics.read, found):
+      self._missing.check(one)
+      chosen.append(episode_metrics.select(self._metric_names, one))
+    return chosen
 
   def save(self) -> None:
     """Returns None: Python games restart when a run is resumed."""
@@ -204,6 +230,24 @@ class VectorEnvironment(PythonGames):
     """
     rows = self._action_rows(action)
     return self._stack(self._call('step', range(self.num_games), rows))
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics; see `game_vectors.GameVector`."""
+    super().measure(names)
+    for environment in self._environments:
+      if hasattr(environment, 'measure'):
+        environment.measure(names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of games that have just ended, if they have any."""
+    if not hasattr(self._environments[0], 'episode_metrics'):
+      return super().episode_metrics(places)
+    return self._select(self._call('episode_metrics', places))
+
+  @property
+  def infos(self) -> list[Mapping[str, Any]]:
+    """What Gymnasium's environments returned last beside observations."""
+    return [getattr(one, 'info', {}) for one in self._environments]
 
   def close(self) -> None:
     """Closes all environments, even if closing one of them fails."""

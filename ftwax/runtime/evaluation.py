@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import environment_faults
+from ftwax.environments import environment_faults, episode_metrics
 from ftwax.population import players, seating, tournament
 from ftwax.records import log_values, tournament_files
 from ftwax.runtime import prepare
@@ -77,6 +77,7 @@ class GameResult(NamedTuple):
     outcome: float32 [num_teams], the score of each team.
     returns: float32 [P, num_events], summed rewards of each player.
     length: number of steps.
+    metrics: what the environment measured; see `episode_metrics`.
   """
 
   place: int
@@ -84,6 +85,7 @@ class GameResult(NamedTuple):
   outcome: types.NumpyArray
   returns: types.NumpyArray
   length: int
+  metrics: Mapping[str, float] = {}
 
 
 class Plan(NamedTuple):
@@ -245,7 +247,8 @@ def endless_results(
 def make_row(outcome: Outcome) -> dict[str, Any]:
   """Returns a row for the evaluation log.
 
-  With several members, `member_returns` [N] holds the mean of each. In a game
+  Metrics of the environment are means over all games, as `metrics/NAME`. With
+  several members, `member_returns` [N] holds the mean of each. In a game
   of one team, `cross_returns` [N, N] holds the mean of teams of one `i` and
   copies of `j`, and `self_play` and `cross_play` the means of its diagonal and
   of all others. With roles, `role_returns` holds the mean on the seats of each,
@@ -268,6 +271,7 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
     'episode_return_std': float(np.std(returns[is_member])),
     'episode_length': float(np.mean(lengths)),
     'num_episodes': int(is_member.sum()),
+    **episode_metrics.average([result.metrics for result in results]),
   }
   if num_members > 1:
     row['member_returns'] = [
@@ -323,7 +327,13 @@ def describe(row: Mapping[str, Any], num_steps: int) -> str:
   """
   main = 'held_out_score', 'elo', 'self_play', 'cross_play'
   names = [name for name in row if name.startswith('scores/') or name in main]
-  numbers = {name: row[name] for name in names or ['episode_return']}
+  measured = [
+    episode_metrics.PREFIX + name
+    for name in episode_metrics.SUCCESS
+    if episode_metrics.PREFIX + name in row
+  ]
+  names = [*(names or ['episode_return']), *measured]
+  numbers = {name: row[name] for name in names}
   return (
     f'evaluation after {num_steps:,} steps, {row["num_episodes"]} episodes:'
     f' {log_values.format_values(numbers)}'

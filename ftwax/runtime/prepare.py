@@ -160,7 +160,10 @@ def _read(
   with contextlib.closing(
     game_vectors.make_games(factory, [seed], experiment.name)
   ) as vector:
-    return vector.spec, vector.game
+    game = vector.game
+    if game is not None:
+      game = functional.choose_metrics(game, experiment.metrics)
+    return vector.spec, game
 
 
 def _check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
@@ -277,10 +280,15 @@ def _make_games(
   stepping = experiment.stepping
 
   def make(seeds: Sequence[int], name: str) -> game_vectors.GameVector:
-    if not stepping.processes:
-      return game_vectors.make_games(factory, seeds, name)
-    return process_games.ProcessGames(
-      factory, seeds, name, stepping.processes, stepping.timeout_s
-    )
+    made: game_vectors.GameVector
+    if stepping.processes:
+      made = process_games.ProcessGames(
+        factory, seeds, name, stepping.processes, stepping.timeout_s
+      )
+    else:
+      made = game_vectors.make_games(factory, seeds, name)
+    if experiment.metrics:
+      made.measure(experiment.metrics)
+    return made
 
   return make

@@ -155,6 +155,8 @@ def test_masks_are_those_of_the_environment(way, actions, convention):
   games.close()
 
 
+# Gymnasium's vectors fork.
+@pytest.mark.filterwarnings('ignore:os.fork')
 @pytest.mark.parametrize('convention', ['info', 'method'])
 @pytest.mark.parametrize('way', ['process', 'async'])
 def test_processes_have_the_same_masks(way, convention):

@@ -48,12 +48,14 @@ class _Step(NamedTuple):
     outcome: float32 [T, G, num_teams], valid where a game ended.
     returns: float32 [T, G, P, num_events], of the current game so far.
     lengths: int32 [T, G], of the current game so far.
+    metrics: float32 [T, G] by name, valid where a game ended; () for none.
   """
 
   ended: types.Array
   outcome: types.Array
   returns: types.Array
   lengths: types.Array
+  metrics: Any
 
 
 class Matches:
@@ -126,8 +128,13 @@ class Matches:
       steps = jax.device_get(steps)
       num_ended = num_ended + steps.ended.sum(axis=0)
       lengths = np.where(steps.ended[-1], 0, steps.lengths[-1])
-      for ended, outcome, returns, so_far in zip(*steps, strict=True):
-        results += evaluation.results_at(ended, seats, outcome, returns, so_far)
+      for row in range(len(steps.ended)):
+        ended, *played, metrics = jax.tree.map(
+          lambda leaf, row=row: leaf[row], steps
+        )
+        for result in evaluation.results_at(ended, seats, *played):
+          own = {name: float(metrics[name][result.place]) for name in metrics}
+          results.append(result._replace(metrics=own))
     return results + evaluation.endless_results(
       seats, max(self._arena.seating.teams) + 1, steps.returns[-1], lengths
     )
@@ -160,12 +167,13 @@ class Matches:
     def step(state: _State, _: None) -> tuple[_State, _Step]:
       action, actor = select_action(variables, state.timestep, state.actor)
       arena_state, timestep = arena.step_games(state.arena, action)
-      ended, outcome = arena.results(arena_state, timestep)
+      ended, outcome, metrics = arena.results(arena_state, timestep)
       done = _Step(
         ended=ended,
         outcome=outcome,
         returns=state.returns + timestep.reward.reshape(state.returns.shape),
         lengths=state.lengths + absences.has_moved(timestep.step_type),
+        metrics=metrics,
       )
       state = _State(
         arena=arena_state,

@@ -105,9 +105,14 @@ def play(
     returns[(step_type == types.FIRST).all(axis=1)] = 0.0
     lengths += absences.has_moved(step_type)
     if ended.any():
-      results += evaluation.results_at(
+      found = evaluation.results_at(
         ended, seats, arena.outcomes(), returns, lengths
       )
+      measured = arena.episode_metrics()
+      results += [
+        result._replace(metrics=own)
+        for result, own in zip(found, measured, strict=True)
+      ]
       returns[ended], lengths[ended] = 0.0, 0
       num_ended += ended
     if (ended.any() or num_steps % _CHECK_PERIOD == 0) and (
