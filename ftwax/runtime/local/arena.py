@@ -191,5 +191,5 @@ def _check_player(
   if player.reads_games and not isinstance(games, compiled_games.CompiledGames):
     raise types.InvalidTypeError(
       f'opponent {index} must act on observations in Python games, but reads'
-      ' game states; use players.frozen, or games in JAX.'
+      ' game states; use population.observing_player, or a game in JAX.'
     )
