@@ -16,7 +16,13 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import continuous, distributions, encodings, types
-from ftwax.environments import action_masks, adapting, game_vectors, games
+from ftwax.environments import (
+  action_masks,
+  adapting,
+  episode_metrics,
+  game_vectors,
+  games,
+)
 
 # Observations and rewards above these sizes slow learning down.
 _LARGE_OBSERVATION, _LARGE_REWARD = 10.0, 100.0
@@ -41,11 +47,15 @@ class _Played(NamedTuple):
     spec: specs of the game.
     timesteps: the timesteps, leaves [T, P, ...].
     seconds: time that the steps took.
+    metrics: names of what the environment measures in the episodes that ended.
+    wrappers: names of its wrappers.
   """
 
   spec: games.GameSpec
   timesteps: dm_env.TimeStep
   seconds: float
+  metrics: tuple[str, ...]
+  wrappers: tuple[str, ...]
 
 
 def check(environment: Any, num_steps: int = 1000, seed: int = 0) -> Findings:
@@ -85,7 +95,9 @@ def _play(
   seed: int,
 ) -> _Played:
   made = game_vectors.make_games(factory, [seed], name)
+  made.measure(episode_metrics.ALL)
   rng = np.random.default_rng(seed)
+  metrics: set[str] = set()
   try:
     timesteps = [made.reset()]
     if made.game is not None:  # Compiles.
@@ -94,11 +106,14 @@ def _play(
     started = time.perf_counter()
     for _ in range(num_steps):
       timesteps.append(made.step(_draw(made.spec, timesteps[-1], rng)))
+      if (timesteps[-1].step_type == types.LAST).all():
+        metrics |= made.episode_metrics([0])[0].keys()
     seconds = time.perf_counter() - started
   finally:
     made.close()
   stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *timesteps)
-  return _Played(made.spec, stacked, seconds)
+  wrappers = getattr(made, 'wrappers', ())
+  return _Played(made.spec, stacked, seconds, tuple(sorted(metrics)), wrappers)
 
 
 def _draw(
@@ -144,6 +159,10 @@ def _describe(played: _Played) -> dict[str, str]:
   source = action_masks.describe(spec.environment)
   if source is not None:
     facts['action masks'] = f'from {source}'
+  if played.metrics:
+    facts['metrics'] = ', '.join(played.metrics)
+  if played.wrappers:
+    facts['wrappers'] = ', '.join(played.wrappers)
   facts['action'] = str(spec.environment.actions)
   if spec.num_players > 1:
     facts['teams'] = str(spec.teams)

@@ -112,6 +112,7 @@ class VectorGames(vector.PythonGames):
     num_rows = environments.num_environments
     super().__init__(games.spec_of(environments), num_rows)
     self._environments = environments
+    self.wrappers = getattr(environments, 'wrappers', ())
     self._name = name
     self._checker = validation.Checker(self._spec, num_rows, 1, name, first)
 

@@ -31,6 +31,7 @@ from ftwax.environments import (
   gymnasium_spaces,
   specified,
   validation,
+  wrappers,
 )
 from ftwax.environments import vector as vector_lib
 
@@ -43,6 +44,7 @@ class _Converted(specified.Specified, dm_env.Environment):
   """Specs and converters of the spaces of an environment."""
 
   def __init__(self, env: Any, observation_space: Any, action_space: Any):
+    wrappers.check_statistics(env)
     super().__init__(_make_spec(env, observation_space, action_space))
     self._observation_space = observation_space
     self._convert = gymnasium_spaces.make_encoder(observation_space)
@@ -50,6 +52,8 @@ class _Converted(specified.Specified, dm_env.Environment):
     self._decode = gymnasium_spaces.make_decoder(action_space)
     self.spaces = gymnasium_spaces.to_text(observation_space, action_space)
     self._name = type(env.unwrapped).__name__
+
+    self.wrappers = wrappers.names(env)
 
   def _encode(self, observation: Any) -> Any:
     """Converts an observation; names what is wrong with it."""
@@ -76,7 +80,8 @@ class GymnasiumEnvironment(_Converted):
       number, counted from 0.
 
   Raises:
-    ValueError: if a space cannot be expressed as a spec.
+    ValueError: if a space cannot be expressed as a spec, or a wrapper keeps
+      running statistics; see `wrappers`.
   """
 
   def __init__(

@@ -245,6 +245,11 @@ class VectorEnvironment(PythonGames):
     return self._select(self._call('episode_metrics', places))
 
   @property
+  def wrappers(self) -> tuple[str, ...]:
+    """Names of Gymnasium's wrappers around an environment."""
+    return getattr(self._environments[0], 'wrappers', ())
+
+  @property
   def infos(self) -> list[Mapping[str, Any]]:
     """What Gymnasium's environments returned last beside observations."""
     return [getattr(one, 'info', {}) for one in self._environments]
