@@ -211,7 +211,8 @@ def make_games(
   Args:
     environment_factory: makes an environment or a game, given a seed. A JAX
       environment, or the vector of a `vector.VectorFactory`, is made once for
-      all rows, from the first seed.
+      all rows, from the first seed. Of other functions that make vectors, as
+      many are made as these games need.
     seeds: one seed for each game.
     name: name of the games in messages.
     first: index of the first game in messages.
@@ -232,8 +233,13 @@ def make_games(
     made = functional.as_game(made)
   if isinstance(made, functional.FunctionalGame):
     return compiled_games.CompiledGames(made, len(seeds), seeds[0], name)
-  others = [adapting.wrap(make(seed), seed) for seed in seeds[1:]]
-  all_made = [made, *others]
+
+  def make_other(seed: int) -> Any:
+    return adapting.wrap(make(seed), seed)
+
+  if hasattr(made, 'num_environments') and not hasattr(made, 'outcome'):
+    return VectorGames(vector.join(make_other, made, seeds), name, first)
+  all_made = [made, *map(make_other, seeds[1:])]
   if hasattr(made, 'outcome'):
     return TeamGames(all_made, name, first)
   adapting.check_made(made)

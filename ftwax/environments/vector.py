@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from dm_env import specs
 
-from ftwax import registry, types
+from ftwax import registry, trees, types
 from ftwax.environments import (
   environment_faults,
   episode_metrics,
@@ -362,6 +362,95 @@ class VectorEnvironment(PythonGames):
         validation.fail_shape(name, field, values, shape, at)
       stacked[row] = values
     return stacked
+
+
+class JoinedVectors(specified.Specified, dm_env.Environment):
+  """The first rows of several vectors as one `EnvironmentVector`.
+
+  Rows that are left over are stepped, too, with the actions of other ones.
+  """
+
+  def __init__(self, vectors: Sequence[Any], num_environments: int):
+    """Takes ownership of the vectors; `close` closes them.
+
+    Args:
+      vectors: vectors of one kind, of at least as many rows together.
+      num_environments: number of rows.
+    """
+    super().__init__(
+      _common_spec([games.spec_of(each) for each in vectors]).environment
+    )
+    self._vectors = tuple(vectors)
+    self.spaces = getattr(vectors[0], 'spaces', '')
+    self.wrappers = getattr(vectors[0], 'wrappers', ())
+    self.num_environments = num_environments
+    sizes = [each.num_environments for each in vectors]
+    ends = np.cumsum(sizes).tolist()
+    # The row of each row of the vectors; those left over have one of these.
+    self._rows = [
+      np.arange(end - size, end) % num_environments
+      for size, end in zip(sizes, ends, strict=True)
+    ]
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timesteps of a new episode in every row."""
+    return self._join([each.reset() for each in self._vectors])
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Steps each environment with its row of `action`, leaves [E, ...]."""
+    return self._join([
+      each.step(trees.take(action, rows))
+      for each, rows in zip(self._vectors, self._rows, strict=True)
+    ])  # fmt: skip
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics over all steps of episodes."""
+    for each in self._vectors:
+      if hasattr(each, 'measure'):
+        each.measure(names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of the episodes that have just ended at rows."""
+    found = []
+    for place in places:
+      for each, rows in zip(self._vectors, self._rows, strict=True):
+        if place < len(rows):
+          ask = getattr(each, 'episode_metrics', lambda _: [{}])
+          found += ask([place])
+          break
+        place -= len(rows)  # noqa: PLW2901
+    return found
+
+  def close(self) -> None:
+    """Closes all vectors, even if closing one of them fails."""
+    with contextlib.ExitStack() as stack:
+      for each in self._vectors:
+        stack.callback(each.close)
+
+  def _join(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
+    joined: dm_env.TimeStep = jax.tree.map(
+      lambda *leaves: np.concatenate(leaves)[: self.num_environments],
+      *timesteps,
+    )
+    return joined
+
+
+def join(
+  make: Callable[[int], Any], first: Any, seeds: Sequence[int]
+) -> EnvironmentVector:
+  """Returns a vector with a row for each seed.
+
+  Args:
+    make: makes a vector of any number of rows, given the seed of its first.
+    first: what it has made of the first seed.
+    seeds: one seed for each row.
+  """
+  size = first.num_environments
+  if size == len(seeds):
+    vector: EnvironmentVector = first
+    return vector
+  others = [make(seed) for seed in seeds[size::size]]
+  return JoinedVectors([first, *others], len(seeds))
 
 
 def action_leaves(
