@@ -106,6 +106,9 @@ class CompiledGames:
       chosen.append(episode_metrics.select(self._metric_names, own))
     return chosen
 
+  def play_whole_games(self) -> None:
+    """Does nothing: games have no lives."""
+
   def save(self) -> Any:
     """Returns the random key and the states of the games."""
     return self._key, self._state

@@ -83,6 +83,9 @@ class GameVector(Protocol):
   def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
     """Returns the metrics of games that have just ended, for each a dict."""
 
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+
   def save(self) -> Any:
     """Returns a pytree to restore; None for Python games."""
 
@@ -137,6 +140,11 @@ class VectorGames(vector.PythonGames):
     if not hasattr(self._environments, 'episode_metrics'):
       return super().episode_metrics(places)
     return self._select(self._call('episode_metrics', places))
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    if hasattr(self._environments, 'play_whole_games'):
+      self._environments.play_whole_games()
 
   def close(self) -> None:
     """Closes the environments."""

@@ -120,6 +120,9 @@ class _Worker:
   def episode_metrics(self, places: list[int]) -> list[dict[str, float]]:
     return self._games.episode_metrics(places)
 
+  def play_whole_games(self) -> None:
+    self._games.play_whole_games()
+
   def close(self) -> None:
     self._games.close()
 

@@ -196,6 +196,10 @@ class GymnasiumEnvironment(_Converted):
     """Asks for metrics over all steps of episodes."""
     self._meter.measure(names)
 
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    wrappers.play_whole_games(self._env)
+
   def episode_metrics(self) -> dict[str, float]:
     """Returns the metrics of the episode that has just ended."""
     return self._meter.end(self.info)
@@ -407,6 +411,11 @@ class GymnasiumVectorEnvironment(_Converted):
       self._one_by_one.measure(names)
     for meter in self._meters:
       meter.measure(names)
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    for env in getattr(self._vector_env.unwrapped, 'envs', ()):
+      wrappers.play_whole_games(env)
 
   def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
     """Returns the metrics of the episodes that have just ended at rows."""

@@ -178,6 +178,10 @@ class ProcessGames(vector.PythonGames):
     """Returns the metrics of games that have just ended."""
     return self._ask('episode_metrics', places)
 
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    self._call_all('play_whole_games')
+
   def _ask(self, command: str, places: Sequence[int]) -> list[Any]:
     """Returns what processes tell of each of some of their games."""
     asked = []

@@ -133,6 +133,9 @@ class PythonGames(specified.Specified, dm_env.Environment):
     """Returns the metrics of games that have just ended: none."""
     return [{} for _ in places]
 
+  def play_whole_games(self) -> None:
+    """Does nothing: games have no lives."""
+
   def _select(
     self, found: Sequence[Mapping[str, Any]]
   ) -> list[dict[str, float]]:
@@ -243,6 +246,12 @@ class VectorEnvironment(PythonGames):
     if not hasattr(self._environments[0], 'episode_metrics'):
       return super().episode_metrics(places)
     return self._select(self._call('episode_metrics', places))
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    for environment in self._environments:
+      if hasattr(environment, 'play_whole_games'):
+        environment.play_whole_games()
 
   @property
   def wrappers(self) -> tuple[str, ...]:
@@ -420,6 +429,12 @@ class JoinedVectors(specified.Specified, dm_env.Environment):
           break
         place -= len(rows)  # noqa: PLW2901
     return found
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    for each in self._vectors:
+      if hasattr(each, 'play_whole_games'):
+        each.play_whole_games()
 
   def close(self) -> None:
     """Closes all vectors, even if closing one of them fails."""

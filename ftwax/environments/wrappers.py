@@ -13,6 +13,9 @@ from typing import Any
 # that follow them.
 _OF_OBSERVATIONS, _OF_RETURNS = 'obs_rms', 'return_rms'
 
+# Attribute of wrappers that end episodes with lives.
+_LIVES = 'terminal_on_life_loss'
+
 _STATISTICS = 'mean', 'var', 'count'
 
 
@@ -20,6 +23,13 @@ def names(env: Any) -> tuple[str, ...]:
   """Returns the names of the wrappers of an environment from the outside."""
   *wrappers, _ = _stack(env)
   return tuple(type(wrapper).__name__ for wrapper in wrappers)
+
+
+def play_whole_games(env: Any) -> None:
+  """Lets `AtariPreprocessing` and its like end episodes with games alone."""
+  for wrapper in _stack(env):
+    if getattr(wrapper, '__dict__', {}).get(_LIVES):
+      setattr(wrapper, _LIVES, False)
 
 
 def check_statistics(env: Any) -> None:

@@ -111,12 +111,16 @@ class Evaluation(parts.Part):
   Attributes:
     environment: the environment or game of evaluations if it differs from
       training, such as harder levels with the same specs; None to evaluate in
-      the training environment.
+      the training environment, in whole games where training ends episodes
+      at the loss of a life.
     greedy: whether evaluations take the most probable action.
+    max_num_steps: steps after which a game that has not ended is cut off, as a
+      draw; None for 30,000.
   """
 
   environment: adapting.Environment | None = None
   greedy: bool = True
+  max_num_steps: int | None = parts.option(None, low=1)
 
   def __post_init__(self) -> None:
     """Checks the environment."""

@@ -131,7 +131,11 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     game=game,
     evaluation_game=evaluation_game,
     make_games=_make_games(experiment, factory),
-    make_evaluation_games=_make_games(experiment, evaluation_factory),
+    make_evaluation_games=_make_games(
+      experiment,
+      evaluation_factory,
+      whole_games=experiment.evaluation.environment is None,
+    ),
   )
 
 
@@ -275,8 +279,15 @@ def _make_evolve(
 def _make_games(
   experiment: experiment_lib.ExperimentConfig,
   factory: game_vectors.EnvironmentFactory,
+  whole_games: bool = False,
 ) -> MakeGames:
-  """Returns a function that makes games, in processes if configured."""
+  """Returns a function that makes games, in processes if configured.
+
+  Args:
+    experiment: the experiment.
+    factory: of its training or evaluation environments.
+    whole_games: see `game_vectors.GameVector.play_whole_games`.
+  """
   stepping = experiment.stepping
 
   def make(seeds: Sequence[int], name: str) -> game_vectors.GameVector:
@@ -289,6 +300,8 @@ def _make_games(
       made = game_vectors.make_games(factory, seeds, name)
     if experiment.metrics:
       made.measure(experiment.metrics)
+    if whole_games:
+      made.play_whole_games()
     return made
 
   return make

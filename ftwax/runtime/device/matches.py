@@ -67,6 +67,7 @@ class Matches:
     actor: types.ActorCore,
     mesh: jax.sharding.Mesh,
     name: str = 'game',
+    max_steps: int | None = None,
   ):
     """Prepares the compiled functions.
 
@@ -75,7 +76,9 @@ class Matches:
       actor: selects actions for one member.
       mesh: the devices that hold the members' variables.
       name: name of the games in messages.
+      max_steps: see `evaluation.is_complete`.
     """
+    self._max_steps = max_steps
     self._name = name
     self._arena = arena
     self._actor = actor
@@ -122,7 +125,7 @@ class Matches:
     results: list[evaluation.GameResult] = []
     num_ended = lengths = np.zeros(len(seats), np.int64)
     while not evaluation.is_complete(
-      num_ended, games_per_place, lengths, self._name
+      num_ended, games_per_place, lengths, self._name, self._max_steps
     ):
       state, steps = self._play(variables, state)
       steps = jax.device_get(steps)
@@ -136,7 +139,11 @@ class Matches:
           own = {name: float(metrics[name][result.place]) for name in metrics}
           results.append(result._replace(metrics=own))
     return results + evaluation.endless_results(
-      seats, max(self._arena.seating.teams) + 1, steps.returns[-1], lengths
+      seats,
+      max(self._arena.seating.teams) + 1,
+      steps.returns[-1],
+      lengths,
+      self._max_steps,
     )
 
   def _start_games(self, key: types.Key, seats: types.Array) -> _State:

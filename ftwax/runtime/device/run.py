@@ -252,7 +252,11 @@ class _Run:
       parts.evaluation_game, plan.seating, list(plan.opponents.values())
     )
     games = matches.Matches(
-      arena, parts.evaluation_policy, self._compiled.mesh, parts.experiment.name
+      arena,
+      parts.evaluation_policy,
+      self._compiled.mesh,
+      parts.experiment.name,
+      parts.experiment.evaluation.max_num_steps,
     )
     with compilation.shown(f'{parts.experiment.name}: compiling evaluations'):
       games.compile(types.actor_variables(self._state.training), plan.seats)
