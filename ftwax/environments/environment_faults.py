@@ -82,7 +82,9 @@ def describe(name: str, call: str, error: BaseException) -> str:
   users = [f for f in frames if not _is_below(f, (_OWN, *_INSTALLED))]
   told = (users[-_FRAMES_TOLD:] or frames[-1:])[::-1]
   remedy = 'fix the environment'
-  if _is_adapter(frames):
+  if package := _find_missing(error):
+    remedy = f'install what it needs, as by `pip install {package}`'
+  elif _is_adapter(frames):
     told = [frame for frame in frames if _is_below(frame, (_OWN,))][-1:]
     remedy = (
       'the adapter could not take what the environment returned: compare it'
@@ -113,6 +115,20 @@ def _warn_of_endless(name: str) -> None:
     name,
     f'{_LONG:,}',
   )
+
+
+def _find_missing(error: BaseException) -> str:
+  """Returns the package that is missing, by a chain of errors; '' if none."""
+  cause: BaseException | None = error
+  found = ''
+  while cause is not None:
+    if isinstance(cause, ModuleNotFoundError) and cause.name:
+      found = cause.name.partition('.')[0]
+    elif type(cause).__name__ == 'DependencyNotInstalled':  # Of Gymnasium.
+      command = re.search(r'pip install ["\']?([^"\'`]+)', str(cause))
+      return command[1].strip() if command else found
+    cause = cause.__cause__ or cause.__context__
+  return found
 
 
 def _is_adapter(frames: Sequence[traceback.FrameSummary]) -> bool:

@@ -7,6 +7,7 @@ closes the socket, and when a call exceeds the parent's timeout: a kernel timer
 ends the process even if a game never returns.
 """
 
+import errno
 import gc
 import mmap
 import os
@@ -51,6 +52,9 @@ def map_memory(
 
   Returns:
     Actions and timesteps, leaves [G * P, ...].
+
+  Raises:
+    OSError: if there is too little memory.
   """
   environment = spec.environment
   timestep_spec = dm_env.TimeStep(
@@ -68,7 +72,7 @@ def map_memory(
   for leaf in leaves:
     size = num_rows * int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize
     offsets.append(offsets[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
-  os.ftruncate(descriptor, offsets[-1])
+  _allocate(descriptor, offsets[-1])
   memory = mmap.mmap(descriptor, offsets[-1])
   arrays: list[types.NumpyArray] = [
     np.ndarray((num_rows, *leaf.shape), leaf.dtype, memory, offset)
@@ -76,6 +80,28 @@ def map_memory(
   ]
   action, timestep = structure.unflatten(arrays)
   return action, timestep
+
+
+def _allocate(descriptor: int, size: int) -> None:
+  """Gives a file its size.
+
+  The memory must be there at once: where a page is missing later, the process
+  that writes to it gets SIGBUS and ends without a word.
+  """
+  if not hasattr(os, 'posix_fallocate'):
+    os.ftruncate(descriptor, size)
+    return
+  try:
+    os.posix_fallocate(descriptor, 0, size)
+  except OSError as error:
+    if error.errno != errno.ENOSPC:
+      raise
+    raise OSError(
+      errno.ENOSPC,
+      f'shared memory (/dev/shm) must have {size:,} bytes free for the'
+      ' observations of environment processes, and has less; give a container'
+      ' more, as by `docker run --shm-size=1g`, or choose fewer environments',
+    ) from None
 
 
 class _Worker:

@@ -59,7 +59,7 @@ class _Converted(specified.Specified, dm_env.Environment):
     """Converts an observation; names what is wrong with it."""
     try:
       return self._convert(observation)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
       space = self._observation_space
       fault = gymnasium_spaces.find_fault(space, observation, 'observation')
       gymnasium_spaces.fail(self._name, fault, self._num_steps)
@@ -540,7 +540,7 @@ def _mask_method(vector_env: Any) -> Callable[[], Any] | None:
   """Returns the method of masks of a vector, or that of its rows; or None."""
   method = getattr(vector_env, action_masks.METHOD, None)
   if callable(method):
-    return method  # type: ignore[no-any-return]
+    return method
   try:
     found = vector_env.call('has_wrapper_attr', action_masks.METHOD)
   except (AttributeError, NotImplementedError, TypeError):

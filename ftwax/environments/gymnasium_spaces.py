@@ -117,7 +117,7 @@ def fail(name: str, fault: tuple[str, str, str], step: int) -> NoReturn:
 def _cannot_convert(space: Space, value: Any) -> bool:
   try:
     make_encoder(space)(value)
-  except (KeyError, TypeError, ValueError):
+  except (KeyError, OverflowError, TypeError, ValueError):
     return True
   return False
 

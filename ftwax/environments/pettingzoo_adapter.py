@@ -431,7 +431,7 @@ class PettingZooGame(games.SpecifiedGame):
     """Returns an observation as the spec has it."""
     try:
       encoded = self._encoders[player](observation)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
       agent = self._agents[player]
       space = self._env.observation_space(agent)
       name = f'observation of agent {agent!r}'

@@ -420,12 +420,12 @@ class JoinedVectors(specified.Specified, dm_env.Environment):
 
   def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
     """Returns the metrics of the episodes that have just ended at rows."""
-    found = []
+    found: list[dict[str, float]] = []
     for place in places:
       for each, rows in zip(self._vectors, self._rows, strict=True):
         if place < len(rows):
-          ask = getattr(each, 'episode_metrics', lambda _: [{}])
-          found += ask([place])
+          ask: Any = getattr(each, 'episode_metrics', None)
+          found += ask([place]) if ask is not None else [{}]
           break
         place -= len(rows)  # noqa: PLW2901
     return found

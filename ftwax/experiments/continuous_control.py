@@ -1,8 +1,8 @@
 """PPO on continuous control: a pendulum, or robots simulated by MuJoCo.
 
-Run `uv run experiments/continuous_control.py` for Pendulum-v1, or
-`uv run --with mujoco experiments/continuous_control.py --task=Hopper-v5`, or
-with `--with playground` a task of Brax or MuJoCo Playground in JAX, such as
+Run `uv run experiments/continuous_control.py` for Pendulum-v1. With
+`uv run --with 'gymnasium[mujoco]'`, `--task=Hopper-v5` is a robot of MuJoCo,
+and with `--with playground` a task of Brax or MuJoCo Playground in JAX, such as
 `--task=brax:inverted_double_pendulum` or `--task=playground:CartpoleBalance`.
 """
 

@@ -34,6 +34,8 @@ def _without(observation, name):
     observation['pose'] = 'far'
   elif name == 'none':
     observation['pose'] = None
+  elif name == 'huge':
+    observation['arm'] = (10**30, observation['arm'][1])
   elif name == 'short':
     observation['pose'] = np.zeros(2)
   else:
@@ -73,6 +75,7 @@ FAULTS = {
   'text': r"observation\['pose'\] .* \('far'\) must be of Box",
   'none': r"observation\['pose'\] .* \(nan, shape \(\).*must be of shape",
   'short': r"observation\['pose'\] .* \(shape \(2,\).*must be of shape \(3,\)",
+  'huge': r"observation\['arm'\]\[0\] .* \(1000000.*must be of Discrete",
   'number': r'observation .* \(a float\) must be a dict with the entries',
 }
 

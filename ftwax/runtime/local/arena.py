@@ -117,7 +117,7 @@ class Arena(specified.Specified, dm_env.Environment):
       outcomes[places] = self.games.outcomes(places.tolist())
     return outcomes
 
-  def episode_metrics(self) -> list[Mapping[str, float]]:
+  def episode_metrics(self) -> list[dict[str, float]]:
     """Returns the metrics of games that ended with the last step, if any."""
     if types.LAST not in self.timestep.step_type:
       return []
