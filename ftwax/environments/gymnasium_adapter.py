@@ -17,7 +17,7 @@ one by one.
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import dm_env
 import jax
@@ -40,6 +40,10 @@ with extras.required('gymnasium', 'gym'):
   from gymnasium import vector as gymnasium_vector
 
 
+# What converters raise at values of other spaces.
+_ERRORS = KeyError, OverflowError, TypeError, ValueError
+
+
 class _Converted(specified.Specified, dm_env.Environment):
   """Specs and converters of the spaces of an environment."""
 
@@ -59,10 +63,14 @@ class _Converted(specified.Specified, dm_env.Environment):
     """Converts an observation; names what is wrong with it."""
     try:
       return self._convert(observation)
-    except (KeyError, OverflowError, TypeError, ValueError):
-      space = self._observation_space
-      fault = gymnasium_spaces.find_fault(space, observation, 'observation')
-      gymnasium_spaces.fail(self._name, fault, self._num_steps)
+    except _ERRORS:
+      self._fail(observation)
+
+  def _fail(self, observation: Any) -> NoReturn:
+    """Raises the error of an observation that cannot be converted."""
+    space = self._observation_space
+    fault = gymnasium_spaces.find_fault(space, observation, 'observation')
+    gymnasium_spaces.fail(self._name, fault, self._num_steps)
 
 
 class GymnasiumEnvironment(_Converted):
@@ -98,6 +106,7 @@ class GymnasiumEnvironment(_Converted):
     super().__init__(env, env.observation_space, env.action_space)
     self._must_reset = True
     self._meter = episode_metrics.Meter()
+    self._measures = False  # Whether the meter has to see each step.
     self.info: Any = {}  # What came last beside the observation.
     # What the first reset returned, until it is handed out.
     self._first: tuple[Any, Any] | None = None
@@ -134,27 +143,28 @@ class GymnasiumEnvironment(_Converted):
     self._num_steps = 0
     self._must_reset = False
     self.info = info
-    if self._meter.is_on:
+    if self._measures:
       self._meter.start()
-    return dm_env.restart(self._see(observation, info))
+    seen = self._with_masks(self._encode(observation), info, False)
+    return dm_env.restart(seen)
 
   def _reset(self) -> tuple[Any, Any]:
     """Resets the environment; returns the observation and `info`."""
     options = self._options and self._options(self._num_resets)
     with self._guard():
       returned = self._env.reset(seed=self._seed, options=options)
-    remedy = 'return the observation and an empty dict'
-    self._check('reset', returned, 'observation, info', remedy)
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+      remedy = 'return the observation and an empty dict'
+      self._fail_parts('reset', returned, 'observation, info', remedy)
     self._num_resets += 1
     self._seed = None
     observation, info = returned
     return observation, info
 
-  def _see(self, observation: Any, info: Any, is_over: bool = False) -> Any:
-    """Returns what the agent sees: the observation, and legal actions."""
-    seen = self._encode(observation)
+  def _with_masks(self, seen: Any, info: Any, is_over: bool) -> Any:
+    """Returns an observation with legal actions, if they are not part of it."""
     if self._masks is None:
-      if info and self._may_mask:
+      if self._may_mask:
         action_masks.check_announced(info, self._name, self._num_steps)
       return seen
     if is_over:
@@ -172,29 +182,37 @@ class GymnasiumEnvironment(_Converted):
     if self._must_reset:
       return self.reset()
     returned = self._env.step(self._decode(action))
-    self._check(
-      'step',
-      returned,
-      'observation, reward, terminated, truncated, info',
-      'split done into terminated, if the task is over, and truncated, if'
-      ' only its time is',
-    )
+    if not (isinstance(returned, tuple) and len(returned) == 5):
+      self._fail_parts(
+        'step',
+        returned,
+        'observation, reward, terminated, truncated, info',
+        'split done into terminated, if the task is over, and truncated, if'
+        ' only its time is',
+      )
     observation, reward, terminated, truncated, info = returned
     self._must_reset = bool(terminated or truncated)
     self._num_steps += 1
     self.info = info
-    if self._meter.is_on:
+    if self._measures:
       self._meter.add(info)
+    try:
+      seen = self._convert(observation)
+    except _ERRORS:
+      self._fail(observation)
+    if info or self._masks is not None:
+      seen = self._with_masks(seen, info, self._must_reset)
     return dm_env.TimeStep(
       dm_env.StepType.LAST if self._must_reset else dm_env.StepType.MID,
       None if reward is None else np.float32(reward),
       np.float32(0 if terminated else 1),
-      self._see(observation, info, self._must_reset),
+      seen,
     )
 
   def measure(self, names: episode_metrics.Names) -> None:
     """Asks for metrics over all steps of episodes."""
     self._meter.measure(names)
+    self._measures = self._meter.is_on
 
   def play_whole_games(self) -> None:
     """Ends episodes with games alone, and not with lives, from the next on."""
@@ -204,12 +222,12 @@ class GymnasiumEnvironment(_Converted):
     """Returns the metrics of the episode that has just ended."""
     return self._meter.end(self.info)
 
-  def _check(self, method: str, returned: Any, parts: str, remedy: str) -> None:
-    """Raises an error unless a method returned a tuple of these parts."""
+  def _fail_parts(
+    self, method: str, returned: Any, parts: str, remedy: str
+  ) -> NoReturn:
+    """Raises the error of a method that returned other parts than these."""
     value = f'a {type(returned).__name__}'
     if isinstance(returned, tuple):
-      if len(returned) == len(parts.split(', ')):
-        return
       value = f'{len(returned)} values'
     validation.fail(
       self._name,
