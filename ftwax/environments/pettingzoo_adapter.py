@@ -16,7 +16,7 @@ example, mpe2's `simple_tag`, three against one:
 import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import dm_env
 import jax
@@ -53,6 +53,9 @@ class _Row(NamedTuple):
   mask: types.NumpyArray | None = None
 
 
+# What a step of a parallel environment returns.
+_PARTS = 'observations', 'rewards', 'terminations', 'truncations', 'infos'
+
 _NOBODY = _Row(types.ABSENT, 0.0, 1.0, None)
 
 
@@ -87,6 +90,7 @@ class PettingZooGame(games.SpecifiedGame):
     self._guard = import_guard.around(env)
     self._name = type(getattr(env, 'unwrapped', env)).__name__
     self._agents = _read_agents(env)
+    self._known = frozenset(self._agents)
     num_players = len(self._agents)
     teams = tuple(range(num_players) if teams is None else teams)
     games.check_teams(teams, num_players)
@@ -168,24 +172,24 @@ class PettingZooGame(games.SpecifiedGame):
     self._seed = None
     if self._in_turns:
       return None, self._env.infos
-    self._check('reset', returned, 'observations, infos')
+    self._check('reset', returned, ('observations', 'infos'))
     observations, infos = returned
     return observations, infos
 
-  def _check(self, method: str, returned: Any, parts: str) -> None:
+  def _check(self, method: str, returned: Any, parts: Sequence[str]) -> None:
     """Raises an error unless a method returned a tuple of these parts."""
+    if isinstance(returned, tuple) and len(returned) == len(parts):
+      return
+    value = f'a {type(returned).__name__}'
     if isinstance(returned, tuple):
       value = f'{len(returned)} values'
-    else:
-      value = f'a {type(returned).__name__}'
-    if value != f'{len(parts.split(", "))} values':
-      validation.fail(
-        self._name,
-        f'what {method} returns',
-        value,
-        f'be ({parts}), each a dict by agents',
-        'return them as PettingZoo 1.24 does',
-      )
+    validation.fail(
+      self._name,
+      f'what {method} returns',
+      value,
+      f'be ({", ".join(parts)}), each a dict by agents',
+      'return them as PettingZoo 1.24 does',
+    )
 
   def reset(self) -> dm_env.TimeStep:
     """Starts a game."""
@@ -272,11 +276,11 @@ class PettingZooGame(games.SpecifiedGame):
       if agent in self._env.agents
     }
     returned = self._env.step(actions)
-    names = 'observations', 'rewards', 'terminations', 'truncations', 'infos'
-    self._check('step', returned, ', '.join(names))
-    for name, by_agent in zip(names, returned, strict=True):
-      self._check_agents(name, by_agent)
+    self._check('step', returned, _PARTS)
     seen, rewards, terminations, truncations, infos = returned
+    if not (self._known.issuperset(seen) and self._known.issuperset(rewards)):
+      for name, by_agent in zip(_PARTS, returned, strict=True):
+        self._check_agents(name, by_agent)
     for agent, reward in rewards.items():
       self._returns[self._agents.index(agent)] += reward
     for agent in self._agents:
@@ -294,7 +298,7 @@ class PettingZooGame(games.SpecifiedGame):
       reward = rewards.get(agent, 0)
       self._put(agent, final, reward, is_over, is_terminal, info)
       if is_over and is_back:
-        mask = self._read_mask(agent, info)
+        mask = self._read_mask(agent, info or {})
         self._back[agent] = _Row(types.FIRST, 0.0, 1.0, observation, mask)
     self._let_wait()
 
@@ -317,16 +321,28 @@ class PettingZooGame(games.SpecifiedGame):
   def _may_act(self, agent: str, row: _Row) -> bool:
     """Returns whether an action mask, if there is one, allows an action."""
     mask = row.mask
-    if mask is None and isinstance(row.seen, Mapping):
+    if not self._masks:
+      if not isinstance(row.seen, Mapping):
+        return True
       mask = row.seen.get(types.ACTION_MASK)
     if mask is None:
       return True
     actions = self._actions[self._agents.index(agent)]
     return bool(distributions.has_choices(actions, mask))
 
-  def _read_mask(self, agent: str, info: Any) -> types.NumpyArray | None:
+  def _note(self, agent: str, info: Mapping[str, Any], is_over: bool) -> None:
+    """Notes what an agent's environment measures."""
+    meter = self._meters[agent]
+    if agent not in self._in_episode:
+      meter.start()
+    elif meter.is_on:
+      meter.add(info)
+    self._measured[agent] = meter.end(info) if is_over else {}
+
+  def _read_mask(
+    self, agent: str, info: Mapping[str, Any]
+  ) -> types.NumpyArray | None:
     """Returns the flat mask of an agent that takes an action, if any."""
-    info = info or {}
     name = f'{self._name}, agent {agent!r},'
     if not self._masks:
       if info and self._may_mask:
@@ -342,7 +358,7 @@ class PettingZooGame(games.SpecifiedGame):
   def _check_agents(self, name: str, by_agent: Any) -> None:
     """Raises an error if an agent is not one of `possible_agents`."""
     for agent in by_agent:
-      if agent not in self._agents:
+      if agent not in self._known:
         validation.fail(
           self._name,
           f'agent {agent!r} in {name}',
@@ -375,14 +391,10 @@ class PettingZooGame(games.SpecifiedGame):
     info: Any = None,
   ) -> None:
     """Puts the row of an agent that the environment tells of."""
-    mask = None if is_over else self._read_mask(agent, info)
-    meter = self._meters[agent]
-    if agent not in self._in_episode:
-      meter.start()
-    elif meter.is_on:
-      meter.add(info or {})
-    if info:
-      self._measured[agent] = meter.end(info) if is_over else {}
+    mask = None
+    if info or self._masks:
+      self._note(agent, info or {}, is_over)
+      mask = None if is_over else self._read_mask(agent, info or {})
     if agent in self._in_episode:
       step_type = types.LAST if is_over else types.MID
       self._rows[agent] = _Row(
@@ -415,31 +427,30 @@ class PettingZooGame(games.SpecifiedGame):
 
   def _see(self, player: int, row: _Row) -> Any:
     """Returns what a player sees, given what its agent does, if present."""
-    if row.seen is None and self._padding is None:
-      return self._nothing
     if row.seen is None:
-      seen: Any = self._padding.nothing(player)  # type: ignore[union-attr]
+      if self._padding is None:
+        return self._nothing
+      seen: Any = self._padding.nothing(player)
     else:
-      seen = self._encode(player, row.seen)
+      try:
+        seen = self._encoders[player](row.seen)
+      except (KeyError, OverflowError, TypeError, ValueError):
+        self._fail(player, row.seen)
+      if self._padding is not None:
+        seen = self._padding.pad(player, seen)
     if not self._masks:
       return seen
     masks = self._masks[player]
     mask = masks.allow_all() if row.mask is None else row.mask
     return masks.see(seen, masks.widen(mask, self._sizes))
 
-  def _encode(self, player: int, observation: Any) -> Any:
-    """Returns an observation as the spec has it."""
-    try:
-      encoded = self._encoders[player](observation)
-    except (KeyError, OverflowError, TypeError, ValueError):
-      agent = self._agents[player]
-      space = self._env.observation_space(agent)
-      name = f'observation of agent {agent!r}'
-      fault = gymnasium_spaces.find_fault(space, observation, name)
-      gymnasium_spaces.fail(self._name, fault, self._num_steps)
-    if self._padding is None:
-      return encoded
-    return self._padding.pad(player, encoded)
+  def _fail(self, player: int, observation: Any) -> NoReturn:
+    """Raises the error of an observation that cannot be converted."""
+    agent = self._agents[player]
+    space = self._env.observation_space(agent)
+    name = f'observation of agent {agent!r}'
+    fault = gymnasium_spaces.find_fault(space, observation, name)
+    gymnasium_spaces.fail(self._name, fault, self._num_steps)
 
   def _compare_returns(
     self, env: Any, returns: npt.NDArray[np.float64]
