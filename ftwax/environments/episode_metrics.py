@@ -24,7 +24,7 @@ _MEAN, _SUM = '/mean', '/sum'
 # Prefix of names in logs.
 PREFIX = 'metrics/'
 
-# A value of `ExperimentConfig.metrics`.
+# The option `metrics` of an experiment.
 Names = str | tuple[str, ...]
 
 _NUMBERS = (bool, int, float, np.number, np.bool_)

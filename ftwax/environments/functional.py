@@ -58,7 +58,7 @@ class FunctionalEnvironment(NamedTuple):
       environment comes from `vectorize`.
     page: displays the environment in the browser; None if it cannot be shown.
     metrics: returns what the last state of an episode measures, scalars by
-      name; None for nothing. See `ExperimentConfig.metrics`.
+      name; None for nothing. See the option `metrics` of an experiment.
   """
 
   spec: types.EnvironmentSpec

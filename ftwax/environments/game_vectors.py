@@ -78,7 +78,7 @@ class GameVector(Protocol):
     """
 
   def measure(self, names: episode_metrics.Names) -> None:
-    """Asks for metrics of episodes; see `ExperimentConfig.metrics`."""
+    """Asks for metrics of episodes; see the option of an experiment."""
 
   def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
     """Returns the metrics of games that have just ended, for each a dict."""
