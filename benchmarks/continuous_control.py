@@ -1,6 +1,7 @@
-"""PPO on continuous control, compared with Stable-Baselines3's PPO.
+r"""PPO on continuous control, compared with Stable-Baselines3's PPO.
 
-    uv run --with mujoco benchmarks/continuous_control.py --rival_python=PATH
+    uv run --with 'gymnasium[mujoco]' benchmarks/continuous_control.py \
+      --rival_python=PATH
 
 Ours is `ftwax train TASK`. The rival runs with its defaults,
 and with the settings that its authors tuned for the task, by an interpreter

@@ -18,6 +18,7 @@ times as long; with its log-probability, the same time. Its KL divergence takes
 
 import functools
 import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -72,8 +73,7 @@ def num_actions(action_spec: types.SpecTree) -> Any:
     if choices is None:
       raise ValueError(
         f'action_spec{jax.tree_util.keystr(path)} ({leaf!r}) must be discrete'
-        ' for action masks and action values; turn these off, or wrap the'
-        ' environment.'
+        ' for action values; turn these off, or wrap the environment.'
       )
     return choices
 
@@ -155,23 +155,148 @@ def from_environment(
   return jax.tree.map(of_part, action_spec, action)
 
 
+def split_mask(parts: types.ArrayTree, action_mask: Any) -> list[Any]:
+  """Returns the mask of each part, in the order of the leaves of `parts`.
+
+  A mask has the action's structure and belongs to discrete parts: continuous
+  ones have none, or None. Discrete parts that a dict leaves out may take all of
+  their choices. A single array may stand for all discrete parts below it: flat,
+  one after another, or as rows of the largest number of choices.
+
+  Args:
+    parts: number of choices of each part, 0 if it is continuous, in the
+      action's structure; see `part_sizes`.
+    action_mask: arrays [..., n] of NumPy or JAX, nonzero where allowed.
+
+  Returns:
+    For each part an array [..., num_choices], or None.
+
+  Raises:
+    ValueError: if the mask does not fit the parts.
+  """
+  try:
+    return _split_mask(parts, action_mask)
+  except _MismatchError:
+    shapes = jax.tree.map(np.shape, action_mask)
+    sizes = jax.tree.map(lambda size: (size,) if size else None, parts)
+    total = sum(jax.tree.leaves(parts))
+    raise ValueError(
+      f'The shapes of {types.ACTION_MASK!r} ({shapes}) must be those of the'
+      f' logits of discrete parts, {sizes}; give one entry for each choice, in'
+      ' the structure of the action (tuples, dicts), or in one flat array of'
+      f' {total}.'
+    ) from None
+
+
+class _MismatchError(Exception):
+  """A mask does not fit the parts of an action."""
+
+
+def _split_mask(parts: Any, mask: Any) -> list[Any]:
+  sizes = jax.tree.leaves(parts)
+  if mask is None:
+    return [None] * len(sizes)
+  if isinstance(mask, Mapping):
+    if not isinstance(parts, Mapping) or not mask.keys() <= parts.keys():
+      raise _MismatchError
+    # In the order of leaves.
+    own = [_split_mask(parts[key], mask.get(key)) for key in sorted(parts)]
+    return [part for below in own for part in below]
+  if isinstance(mask, tuple | list):
+    if not isinstance(parts, tuple | list):
+      raise _MismatchError
+    masks: list[Any] = list(mask)
+    if len(masks) < len(parts):  # Continuous parts are left out.
+      rest = iter(masks)
+      is_discrete = [any(jax.tree.leaves(part)) for part in parts]
+      if sum(is_discrete) != len(masks):
+        raise _MismatchError
+      masks = [next(rest) if discrete else None for discrete in is_discrete]
+    if len(masks) != len(parts):
+      raise _MismatchError
+    own = [_split_mask(*pair) for pair in zip(parts, masks, strict=True)]
+    return [part for below in own for part in below]
+  return _split_array([int(size) for size in sizes], mask)
+
+
+def _split_array(sizes: Sequence[int], mask: Any) -> list[Any]:
+  """Splits an array that is the mask of all parts below a node."""
+  shape = np.shape(mask)
+  discrete = [size for size in sizes if size]
+  if not shape or not discrete:
+    raise _MismatchError
+  if shape[-1] == sum(discrete):
+    ends = np.cumsum(discrete).tolist()
+    own = [
+      mask[..., end - size : end]
+      for size, end in zip(discrete, ends, strict=True)
+    ]
+  elif len(shape) > 1 and shape[-2:] == (len(discrete), max(discrete)):
+    own = [mask[..., row, :size] for row, size in enumerate(discrete)]
+  else:
+    raise _MismatchError
+  rest = iter(own)
+  return [next(rest) if size else None for size in sizes]
+
+
+def part_sizes(action_spec: types.SpecTree) -> Any:
+  """Returns the number of choices of each part, 0 for a continuous one."""
+  return jax.tree.map(lambda leaf: num_choices(leaf) or 0, action_spec)
+
+
+def count_choices(action_spec: types.SpecTree) -> list[int]:
+  """Returns the number of choices of each discrete part, in order."""
+  sizes: list[int] = jax.tree.leaves(part_sizes(action_spec))
+  return [size for size in sizes if size]
+
+
+def join_mask(parts: types.ArrayTree, action_mask: Any) -> types.NumpyArray:
+  """Returns a mask as one flat array, int8 [..., num_choices of all parts].
+
+  Parts without a mask may take all choices; see `split_mask`.
+  """
+  own = split_mask(parts, action_mask)
+  found = [np.asarray(part) for part in own if part is not None]
+  prefix = found[0].shape[:-1] if found else ()
+  return np.concatenate(
+    [
+      np.ones((*prefix, size), np.int8)
+      if part is None
+      else np.asarray(part, bool).astype(np.int8)
+      for size, part in zip(jax.tree.leaves(parts), own, strict=True)
+      if size
+    ],
+    axis=-1,
+  )
+
+
+def has_choices(action_spec: types.SpecTree, action_mask: Any) -> Any:
+  """Returns whether a mask allows a choice in each part, bool [...]."""
+  own = split_mask(part_sizes(action_spec), action_mask)
+  allowed = [(part != 0).any(axis=-1) for part in own if part is not None]
+  return functools.reduce(operator.and_, allowed, np.bool_(True))
+
+
 def mask_logits(
   logits: types.ArrayTree, action_mask: types.ArrayTree
 ) -> types.ArrayTree:
   """Forbids the actions whose entry in `action_mask` is zero.
 
   Args:
-    logits: [..., num_actions] for each part, all of them discrete.
-    action_mask: same structure and shapes, any dtype; nonzero where allowed.
+    logits: [..., num_actions], or a continuous distribution, for each part.
+    action_mask: a mask of discrete parts; see `split_mask`. Any dtype.
 
   Returns:
     Logits in which forbidden actions have probability zero.
   """
-  return jax.tree.map(
-    lambda logit, mask: jnp.where(mask.astype(bool), logit, _FORBIDDEN),
-    logits,
-    action_mask,
-  )
+  leaves, structure = jax.tree.flatten(logits, is_leaf=continuous.is_part)
+  sizes = [0 if continuous.is_part(leaf) else leaf.shape[-1] for leaf in leaves]
+  masks = split_mask(jax.tree.unflatten(structure, sizes), action_mask)
+  masked = [
+    leaf if mask is None else jnp.where(mask.astype(bool), leaf, _FORBIDDEN)
+    for leaf, mask in zip(leaves, masks, strict=True)
+  ]
+  return jax.tree.unflatten(structure, masked)
 
 
 # Maps over parts, treating a continuous distribution as a leaf.

@@ -123,6 +123,7 @@ class Part(types.Config):
     part: Any = self
     kind: Any = type(self)
     own = hyperparameters_of(kind)
+    self.take_scalars()
     for field in dataclasses.fields(part):
       if field.name in own:
         _check_prior(self, field.name, own[field.name])

@@ -535,9 +535,18 @@ class Config:
 
   def check_types(self) -> None:
     """Raises a TypeError if a field is not of its annotated class."""
+    self.take_scalars()
     config: Any = self
     for field in dataclasses.fields(config):
       check_type(field.name, getattr(self, field.name), field.type)
+
+  def take_scalars(self) -> None:
+    """Makes numbers of scalar arrays, such as `jnp.float32(1e-3)`."""
+    config: Any = self
+    for field in dataclasses.fields(config):
+      value = getattr(self, field.name)
+      if isinstance(value, jax.Array | np.ndarray) and value.ndim == 0:
+        object.__setattr__(self, field.name, value.item())
 
   def replace(self: _Config, **changes: Any) -> _Config:
     """Returns a copy with some fields changed."""

@@ -482,7 +482,7 @@ def main(source: str, argv: Sequence[str] | None = None) -> None:
   """Parses the command line, runs the experiment and exits.
 
   The exit status is 0; 1 after an error, whose message is printed; 2 after an
-  invalid flag; or 130 after Ctrl-C, SIGTERM or SIGHUP.
+  invalid flag; or 130 after Ctrl-C or another signal that ends a run.
 
   Args:
     source: see `find`; an experiment file passes its `__file__`.

@@ -17,6 +17,9 @@ from ftwax.environments import functional, jax_adapters, vector
 
 _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
 
+# Arguments of functions that make vectors.
+_NUMBERS_OF_ROWS = 'num_envs', 'num_environments'
+
 # Anything that `accept` accepts.
 Environment = (
   str
@@ -106,10 +109,14 @@ def wrap(environment: Any, seed: int, **options: Any) -> Any:
       ) from None
   if jax_adapters.is_pure(environment):
     return jax_adapters.from_brax(environment)
-  if not _is_gymnasium(environment, 'Env'):
+  # Some are both by their base classes, such as envpool's.
+  is_vector = _is_gymnasium(environment, 'vector.VectorEnv')
+  if not is_vector and not _is_gymnasium(environment, 'Env'):
     return environment
   from ftwax.environments import gymnasium_adapter
 
+  if is_vector:
+    return gymnasium_adapter.GymnasiumVectorEnvironment(environment, seed)
   return gymnasium_adapter.GymnasiumEnvironment(environment, seed)
 
 
@@ -124,7 +131,8 @@ def accept(environment: Any) -> Environment:
   Raises:
     TypeError: if it is something else, or cannot be copied.
   """
-  if _is_gymnasium(environment, 'Env'):
+  is_vector = _is_gymnasium(environment, 'vector.VectorEnv')
+  if _is_gymnasium(environment, 'Env') and not is_vector:
     return _copies(environment)
   if jax_adapters.is_pure(environment):
     return jax_adapters.from_brax(environment)
@@ -144,7 +152,8 @@ def make_factory(environment: Environment) -> Callable[..., Any]:
 
   Args:
     environment: from `accept`. A class or function gets the seed by the name
-      `seed`, or as its only required argument, or else is called without; a
+      `seed`, or as its only required argument, or else is called without. One
+      that requires `num_envs` or `num_environments` makes a vector. A
       JAX environment or game is returned for every seed.
 
   Raises:
@@ -160,6 +169,12 @@ def make_factory(environment: Environment) -> Callable[..., Any]:
     signature = inspect.signature(environment)
   except ValueError:  # Of some built-in functions.
     return environment
+  for name in _NUMBERS_OF_ROWS:
+    parameter = signature.parameters.get(name)
+    if parameter is not None and parameter.default is parameter.empty:
+      takes_seed = 'seed' in signature.parameters
+      make = functools.partial(_make_rows, environment, name, takes_seed)
+      return vector.VectorFactory(make)
   if 'seed' in signature.parameters:
     return functools.partial(_make_seeded, environment)
   is_class = isinstance(environment, type)
@@ -245,8 +260,8 @@ def _remedy(environment: Any) -> str:
   kind = type(environment).__name__
   if _is_gymnasium(environment, 'vector.VectorEnv'):
     return (
-      'pass vector.VectorFactory of a function that makes a'
-      ' gymnasium_adapter.GymnasiumVectorEnvironment'
+      'pass a function of a seed that makes it, or of num_envs and seed:'
+      ' lambda num_envs, seed: gymnasium.make_vec(name, num_envs)'
     )
   if hasattr(environment, 'possible_agents') or hasattr(
     environment, 'agent_iter'
@@ -309,6 +324,14 @@ def _copies(environment: Any) -> Callable[[int], Any]:
 
 def _copy(environment: Any, seed: int) -> Any:
   return wrap(copy.deepcopy(environment), seed)
+
+
+def _make_rows(
+  environment: Any, name: str, takes_seed: bool, num_rows: int, seed: int
+) -> Any:
+  """Makes a vector with a number of rows, which its maker takes by a name."""
+  options = {'seed': seed} if takes_seed else {}
+  return wrap(environment(**{name: num_rows}, **options), seed)
 
 
 def _make_seeded(environment: Any, seed: int) -> Any:

@@ -197,6 +197,12 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
       self._observe(),
     )
 
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    self._config = dataclasses.replace(
+      self._config, terminal_on_life_loss=False
+    )
+
   def _start_game(self) -> None:
     self._ale.reset_game()
     if self._config.noop_max:

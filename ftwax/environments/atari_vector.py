@@ -96,4 +96,4 @@ class AtariVectorEnvironment(gymnasium_adapter.GymnasiumVectorEnvironment):
       frames = np.moveaxis(np.array(frames), 1, 3)
       return frames.reshape((len(frames), *shape))
 
-    self._encode = encode
+    self._convert = encode

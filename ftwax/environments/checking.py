@@ -15,8 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
-from ftwax import continuous, encodings, types
-from ftwax.environments import adapting, game_vectors, games
+from ftwax import continuous, distributions, encodings, types
+from ftwax.environments import (
+  action_masks,
+  adapting,
+  episode_metrics,
+  game_vectors,
+  games,
+)
 
 # Observations and rewards above these sizes slow learning down.
 _LARGE_OBSERVATION, _LARGE_REWARD = 10.0, 100.0
@@ -41,11 +47,15 @@ class _Played(NamedTuple):
     spec: specs of the game.
     timesteps: the timesteps, leaves [T, P, ...].
     seconds: time that the steps took.
+    metrics: names of what the environment measures in the episodes that ended.
+    wrappers: names of its wrappers.
   """
 
   spec: games.GameSpec
   timesteps: dm_env.TimeStep
   seconds: float
+  metrics: tuple[str, ...]
+  wrappers: tuple[str, ...]
 
 
 def check(environment: Any, num_steps: int = 1000, seed: int = 0) -> Findings:
@@ -85,7 +95,9 @@ def _play(
   seed: int,
 ) -> _Played:
   made = game_vectors.make_games(factory, [seed], name)
+  made.measure(episode_metrics.ALL)
   rng = np.random.default_rng(seed)
+  metrics: set[str] = set()
   try:
     timesteps = [made.reset()]
     if made.game is not None:  # Compiles.
@@ -94,23 +106,29 @@ def _play(
     started = time.perf_counter()
     for _ in range(num_steps):
       timesteps.append(made.step(_draw(made.spec, timesteps[-1], rng)))
+      if (timesteps[-1].step_type == types.LAST).all():
+        metrics |= made.episode_metrics([0])[0].keys()
     seconds = time.perf_counter() - started
   finally:
     made.close()
   stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *timesteps)
-  return _Played(made.spec, stacked, seconds)
+  wrappers = getattr(made, 'wrappers', ())
+  return _Played(made.spec, stacked, seconds, tuple(sorted(metrics)), wrappers)
 
 
 def _draw(
   spec: games.GameSpec, timestep: dm_env.TimeStep, rng: np.random.Generator
 ) -> types.ArrayTree:
   """Draws an action for each player, leaves [P, ...]."""
+  parts = spec.environment.actions
+  masks: list[Any] = [None] * len(jax.tree.leaves(parts))
   observation = timestep.observation
-  masks = None
-  if isinstance(observation, Mapping):
-    masks = observation.get(types.ACTION_MASK)
+  if isinstance(observation, Mapping) and types.ACTION_MASK in observation:
+    masks = distributions.split_mask(
+      distributions.part_sizes(parts), observation[types.ACTION_MASK]
+    )
 
-  def draw(part: Any, mask: Any = None) -> types.NumpyArray:
+  def draw(part: Any, mask: Any) -> types.NumpyArray:
     shape = (spec.num_players, *part.shape)
     if isinstance(part, continuous.SimplexArray):
       return rng.dirichlet(np.ones(part.shape), spec.num_players).astype(
@@ -124,10 +142,8 @@ def _draw(
     scores = rng.random(mask.shape) * (np.asarray(mask) > 0)
     return scores.argmax(axis=-1).astype(np.int32)
 
-  parts = spec.environment.actions
-  if masks is None:
-    return jax.tree.map(draw, parts)
-  return jax.tree.map(draw, parts, masks)
+  leaves, structure = jax.tree.flatten(parts)
+  return jax.tree.unflatten(structure, map(draw, leaves, masks))
 
 
 def _describe(played: _Played) -> dict[str, str]:
@@ -140,6 +156,13 @@ def _describe(played: _Played) -> dict[str, str]:
     )
     for path, leaf, values in _observations(played)
   }
+  source = action_masks.describe(spec.environment)
+  if source is not None:
+    facts['action masks'] = f'from {source}'
+  if played.metrics:
+    facts['metrics'] = ', '.join(played.metrics)
+  if played.wrappers:
+    facts['wrappers'] = ', '.join(played.wrappers)
   facts['action'] = str(spec.environment.actions)
   if spec.num_players > 1:
     facts['teams'] = str(spec.teams)
@@ -218,11 +241,15 @@ def _advise(played: _Played) -> Iterator[str]:
 def _observations(
   played: _Played,
 ) -> Iterator[tuple[str, Any, types.NumpyArray]]:
-  """Yields path, spec and values [T, P, ...] of each part of observations."""
+  """Yields path, spec and values [T, P, ...] of each part of observations.
+
+  Networks do not see action masks.
+  """
   values = jax.tree.leaves(played.timesteps.observation)
   named = jax.tree.leaves_with_path(played.spec.environment.observations)
   for (path, leaf), seen in zip(named, values, strict=True):
-    yield jax.tree_util.keystr(path), leaf, seen
+    if not (path and getattr(path[0], 'key', None) == types.ACTION_MASK):
+      yield jax.tree_util.keystr(path), leaf, seen
 
 
 def _range(values: types.NumpyArray) -> str:

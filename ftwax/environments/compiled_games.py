@@ -10,6 +10,7 @@ import numpy as np
 from ftwax import trees, types
 from ftwax.environments import (
   environment_faults,
+  episode_metrics,
   functional,
   games,
   validation,
@@ -55,6 +56,10 @@ class CompiledGames:
       'step': jax.jit(self._step_rows),
     }
     self._outcome = jax.jit(self._made.outcome)
+    self._metrics = None
+    if self._made.metrics is not None:
+      self._metrics = jax.jit(self._made.metrics)
+    self.measure(())
     self._key = jax.random.PRNGKey(seed)
     self._state: Any = None
 
@@ -83,6 +88,26 @@ class CompiledGames:
     outcomes = np.asarray(self._outcome(self._state))[np.asarray(places)]
     games.check_outcomes(outcomes, max(self.spec.teams) + 1)
     return outcomes
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics of episodes."""
+    self._metric_names = names
+    self._missing = episode_metrics.Missing(names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of games that have just ended."""
+    if self._metrics is None:
+      return [{} for _ in places]
+    found = jax.device_get(self._metrics(self._state))
+    chosen = []
+    for place in places:
+      own = episode_metrics.read({name: found[name][place] for name in found})
+      self._missing.check(own)
+      chosen.append(episode_metrics.select(self._metric_names, own))
+    return chosen
+
+  def play_whole_games(self) -> None:
+    """Does nothing: games have no lives."""
 
   def save(self) -> Any:
     """Returns the random key and the states of the games."""

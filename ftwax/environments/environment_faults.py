@@ -86,6 +86,8 @@ def describe(name: str, call: str, error: BaseException) -> str:
   remedy = 'fix the environment'
   if call == MAKE and len(frames) == 1:  # A function in C.
     remedy = 'name a class or function that makes an environment'
+  elif package := _find_missing(error):
+    remedy = f'install what it needs, as by `pip install {package}`'
   elif _is_adapter(frames):
     told = [frame for frame in frames if _is_below(frame, (_OWN,))][-1:]
     remedy = (
@@ -117,6 +119,20 @@ def _warn_of_endless(name: str) -> None:
     name,
     f'{_LONG:,}',
   )
+
+
+def _find_missing(error: BaseException) -> str:
+  """Returns the package that is missing, by a chain of errors; '' if none."""
+  cause: BaseException | None = error
+  found = ''
+  while cause is not None:
+    if isinstance(cause, ModuleNotFoundError) and cause.name:
+      found = cause.name.partition('.')[0]
+    elif type(cause).__name__ == 'DependencyNotInstalled':  # Of Gymnasium.
+      command = re.search(r'pip install ["\']?([^"\'`]+)', str(cause))
+      return command[1].strip() if command else found
+    cause = cause.__cause__ or cause.__context__
+  return found
 
 
 def _is_adapter(frames: Sequence[traceback.FrameSummary]) -> bool:

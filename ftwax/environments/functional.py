@@ -25,10 +25,20 @@ import jax.numpy as jnp
 from dm_env import specs
 
 from ftwax import scans, trees, types
-from ftwax.environments import absences, game_pages, games, specified
+from ftwax.environments import (
+  absences,
+  episode_metrics,
+  game_pages,
+  games,
+  specified,
+)
 
 # A pytree of arrays that only the environment reads.
 State = Any
+
+# Returns what a state measures beside rewards, scalars by name; see
+# `episode_metrics`.
+Measure = Callable[[State], Mapping[str, types.Array]]
 
 # `(key, state, player) -> action` of one player, given as an integer. A script
 # may use the full state of the game.
@@ -47,12 +57,15 @@ class FunctionalEnvironment(NamedTuple):
     step: continues an episode; must not be called after `LAST`, unless the
       environment comes from `vectorize`.
     page: displays the environment in the browser; None if it cannot be shown.
+    metrics: returns what the last state of an episode measures, scalars by
+      name; None for nothing. See the option `metrics` of an experiment.
   """
 
   spec: types.EnvironmentSpec
   reset: Reset
   step: Step
   page: game_pages.GamePage | None = None
+  metrics: Measure | None = None
 
 
 class Display(NamedTuple):
@@ -88,6 +101,7 @@ class FunctionalGame(NamedTuple):
     page: displays a game in the browser; None to use its `display`.
     roles: the role of each player, length P; empty if there is one.
     headline: the event that logs give as the return; empty for the sum of all.
+    metrics: see `FunctionalEnvironment`.
   """
 
   spec: types.EnvironmentSpec
@@ -101,6 +115,7 @@ class FunctionalGame(NamedTuple):
   page: game_pages.GamePage | None = None
   roles: tuple[int, ...] = ()
   headline: str = ''
+  metrics: Measure | None = None
 
 
 AnyEnvironment = TypeVar(
@@ -247,7 +262,37 @@ def vectorize(
   if isinstance(vector, FunctionalGame):
     outcome = jax.vmap(vector.outcome)
     vector = vector._replace(outcome=lambda state: outcome(state.state))
+  if environment.metrics is not None:
+    metrics = jax.vmap(environment.metrics)
+    vector = vector._replace(metrics=lambda state: metrics(state.state))
   return vector
+
+
+def choose_metrics(
+  game: FunctionalGame, names: episode_metrics.Names
+) -> FunctionalGame:
+  """Returns a game that measures only what is asked for, or nothing.
+
+  Args:
+    game: a single game.
+    names: see `episode_metrics.select`.
+  """
+  measure = game.metrics
+  if measure is None:
+    return game
+  state, _ = jax.eval_shape(game.reset, jax.random.PRNGKey(0))
+  found = jax.eval_shape(measure, state)
+  scalars = {name: 0.0 for name in found if found[name].shape == ()}
+  episode_metrics.Missing(names).check(scalars)
+  chosen = tuple(episode_metrics.select(names, scalars))
+  if not chosen:
+    return game._replace(metrics=None)
+
+  def measure_chosen(state: State) -> dict[str, types.Array]:
+    measured = measure(state)
+    return {name: jnp.asarray(measured[name], float) for name in chosen}
+
+  return game._replace(metrics=measure_chosen)
 
 
 def make_spares(vector: AnyEnvironment, state: VectorState) -> Any:
@@ -319,6 +364,7 @@ def see(
     environment.spec._replace(observations=seen),
     lambda key: show(environment.reset(key)),
     lambda state, action: show(environment.step(state, action)),
+    metrics=environment.metrics,
   )
 
 
@@ -345,6 +391,7 @@ def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
     event_names=games.event_names_of(environment.spec),
     outcome=lambda state: jnp.zeros((1,), jnp.float32),
     page=environment.page,
+    metrics=environment.metrics,
   )
 
 

@@ -21,6 +21,7 @@ from ftwax.environments import (
   adapting,
   compiled_games,
   environment_faults,
+  episode_metrics,
   functional,
   games,
   validation,
@@ -76,6 +77,15 @@ class GameVector(Protocol):
       float32 [len(places), num_teams]; see `games.GameEnvironment.outcome`.
     """
 
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics of episodes; see the option of an experiment."""
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of games that have just ended, for each a dict."""
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+
   def save(self) -> Any:
     """Returns a pytree to restore; None for Python games."""
 
@@ -105,6 +115,7 @@ class VectorGames(vector.PythonGames):
     num_rows = environments.num_environments
     super().__init__(games.spec_of(environments), num_rows)
     self._environments = environments
+    self.wrappers = getattr(environments, 'wrappers', ())
     self._name = name
     self._checker = validation.Checker(self._spec, num_rows, 1, name, first)
 
@@ -117,6 +128,23 @@ class VectorGames(vector.PythonGames):
     """Steps each environment, or resets it after `LAST`."""
     vector.action_leaves(self._spec, action, self.num_games)
     return self._checker.check(self._call('step', action))
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics of episodes."""
+    super().measure(names)
+    if hasattr(self._environments, 'measure'):
+      self._environments.measure(names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of episodes that have just ended."""
+    if not hasattr(self._environments, 'episode_metrics'):
+      return super().episode_metrics(places)
+    return self._select(self._call('episode_metrics', places))
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    if hasattr(self._environments, 'play_whole_games'):
+      self._environments.play_whole_games()
 
   def close(self) -> None:
     """Closes the environments."""
@@ -191,7 +219,8 @@ def make_games(
   Args:
     environment_factory: makes an environment or a game, given a seed. A JAX
       environment, or the vector of a `vector.VectorFactory`, is made once for
-      all rows, from the first seed.
+      all rows, from the first seed. Of other functions that make vectors, as
+      many are made as these games need.
     seeds: one seed for each game.
     name: name of the games in messages.
     first: index of the first game in messages.
@@ -212,8 +241,13 @@ def make_games(
     made = functional.as_game(made)
   if isinstance(made, functional.FunctionalGame):
     return compiled_games.CompiledGames(made, len(seeds), seeds[0], name)
-  others = [adapting.wrap(make(seed), seed) for seed in seeds[1:]]
-  all_made = [made, *others]
+
+  def make_other(seed: int) -> Any:
+    return adapting.wrap(make(seed), seed)
+
+  if hasattr(made, 'num_environments') and not hasattr(made, 'outcome'):
+    return VectorGames(vector.join(make_other, made, seeds), name, first)
+  all_made = [made, *map(make_other, seeds[1:])]
   if hasattr(made, 'outcome'):
     return TeamGames(all_made, name, first)
   adapting.check_made(made)

@@ -7,6 +7,7 @@ closes the socket, and when a call exceeds the parent's timeout: a kernel timer
 ends the process even if a game never returns.
 """
 
+import errno
 import gc
 import mmap
 import os
@@ -24,7 +25,12 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import trees, types
-from ftwax.environments import compiled_games, game_vectors, games
+from ftwax.environments import (
+  compiled_games,
+  episode_metrics,
+  game_vectors,
+  games,
+)
 
 OK, RAISED = 'ok', 'raised'
 
@@ -46,6 +52,9 @@ def map_memory(
 
   Returns:
     Actions and timesteps, leaves [G * P, ...].
+
+  Raises:
+    OSError: if there is too little memory.
   """
   environment = spec.environment
   timestep_spec = dm_env.TimeStep(
@@ -63,7 +72,7 @@ def map_memory(
   for leaf in leaves:
     size = num_rows * int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize
     offsets.append(offsets[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
-  os.ftruncate(descriptor, offsets[-1])
+  _allocate(descriptor, offsets[-1])
   memory = mmap.mmap(descriptor, offsets[-1])
   arrays: list[types.NumpyArray] = [
     np.ndarray((num_rows, *leaf.shape), leaf.dtype, memory, offset)
@@ -71,6 +80,28 @@ def map_memory(
   ]
   action, timestep = structure.unflatten(arrays)
   return action, timestep
+
+
+def _allocate(descriptor: int, size: int) -> None:
+  """Gives a file its size.
+
+  The memory must be there at once: where a page is missing later, the process
+  that writes to it gets SIGBUS and ends without a word.
+  """
+  if not hasattr(os, 'posix_fallocate'):
+    os.ftruncate(descriptor, size)
+    return
+  try:
+    os.posix_fallocate(descriptor, 0, size)
+  except OSError as error:
+    if error.errno != errno.ENOSPC:
+      raise
+    raise OSError(
+      errno.ENOSPC,
+      f'shared memory (/dev/shm) must have {size:,} bytes free for the'
+      ' observations of environment processes, and has less; give a container'
+      ' more, as by `docker run --shm-size=1g`, or choose fewer environments',
+    ) from None
 
 
 class _Worker:
@@ -109,6 +140,15 @@ class _Worker:
   def outcomes(self, places: list[int]) -> types.NumpyArray:
     return self._games.outcomes(places)
 
+  def measure(self, names: episode_metrics.Names) -> None:
+    self._games.measure(names)
+
+  def episode_metrics(self, places: list[int]) -> list[dict[str, float]]:
+    return self._games.episode_metrics(places)
+
+  def play_whole_games(self) -> None:
+    self._games.play_whole_games()
+
   def close(self) -> None:
     self._games.close()
 
@@ -116,8 +156,32 @@ class _Worker:
     jax.tree.map(np.copyto, self._timestep, timestep)
 
 
+# A cluster sends these to all processes of a job; the parent answers them.
+_PARENTS = 'SIGTERM', 'SIGHUP', 'SIGUSR1', 'SIGUSR2', 'SIGXCPU'
+
+
+def leave_to_parent() -> None:
+  """Leaves signals that end a run to the parent, which saves and ends this.
+
+  With handlers: what is ignored would be so in the programs that a simulator
+  starts, too.
+  """
+  numbers = [
+    getattr(signal, name) for name in _PARENTS if hasattr(signal, name)
+  ]
+  for number in numbers:
+    signal.signal(number, lambda signum, frame: None)
+
+  def as_before() -> None:
+    for number in numbers:
+      signal.signal(number, signal.SIG_DFL)
+
+  os.register_at_fork(after_in_child=as_before)
+
+
 def main() -> None:
   """Serves the socket named on the command line until it is closed."""
+  leave_to_parent()
   stream = socket.socket(fileno=int(sys.argv[1])).makefile('rwb')
   worker: Any = None
   while True:

@@ -14,8 +14,10 @@ vectors are refused, except for `SyncVectorEnv`, whose environments are stepped
 one by one.
 """
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import dm_env
 import jax
@@ -23,7 +25,14 @@ import numpy as np
 from numpy import typing as npt
 
 from ftwax import encodings, extras, import_guard, trees, types
-from ftwax.environments import gymnasium_spaces, specified, validation
+from ftwax.environments import (
+  action_masks,
+  episode_metrics,
+  gymnasium_spaces,
+  specified,
+  validation,
+  wrappers,
+)
 from ftwax.environments import vector as vector_lib
 
 with extras.required('gymnasium', 'gym'):
@@ -31,14 +40,37 @@ with extras.required('gymnasium', 'gym'):
   from gymnasium import vector as gymnasium_vector
 
 
+# What converters raise at values of other spaces.
+_ERRORS = KeyError, OverflowError, TypeError, ValueError
+
+
 class _Converted(specified.Specified, dm_env.Environment):
   """Specs and converters of the spaces of an environment."""
 
   def __init__(self, env: Any, observation_space: Any, action_space: Any):
+    wrappers.check_statistics(env)
     super().__init__(_make_spec(env, observation_space, action_space))
-    self._encode = gymnasium_spaces.make_encoder(observation_space)
+    self._observation_space = observation_space
+    self._convert = gymnasium_spaces.make_encoder(observation_space)
+    self._num_steps = 0  # Of the present episode.
     self._decode = gymnasium_spaces.make_decoder(action_space)
     self.spaces = gymnasium_spaces.to_text(observation_space, action_space)
+    self._name = type(env.unwrapped).__name__
+
+    self.wrappers = wrappers.names(env)
+
+  def _encode(self, observation: Any) -> Any:
+    """Converts an observation; names what is wrong with it."""
+    try:
+      return self._convert(observation)
+    except _ERRORS:
+      self._fail(observation)
+
+  def _fail(self, observation: Any) -> NoReturn:
+    """Raises the error of an observation that cannot be converted."""
+    space = self._observation_space
+    fault = gymnasium_spaces.find_fault(space, observation, 'observation')
+    gymnasium_spaces.fail(self._name, fault, self._num_steps)
 
 
 class GymnasiumEnvironment(_Converted):
@@ -56,7 +88,8 @@ class GymnasiumEnvironment(_Converted):
       number, counted from 0.
 
   Raises:
-    ValueError: if a space cannot be expressed as a spec.
+    ValueError: if a space cannot be expressed as a spec, or a wrapper keeps
+      running statistics; see `wrappers`.
   """
 
   def __init__(
@@ -72,6 +105,31 @@ class GymnasiumEnvironment(_Converted):
     self._num_resets = 0
     super().__init__(env, env.observation_space, env.action_space)
     self._must_reset = True
+    self._meter = episode_metrics.Meter()
+    self._measures = False  # Whether the meter has to see each step.
+    self.info: Any = {}  # What came last beside the observation.
+    # What the first reset returned, until it is handed out.
+    self._first: tuple[Any, Any] | None = None
+    self._find_masks()
+
+  def _find_masks(self) -> None:
+    """Finds how legal actions are stated beside the observation."""
+    self._masks: action_masks.Masks | None = None
+    # Whether a mask may still come that the reset did not have.
+    self._may_mask = action_masks.may_have(self._spec)
+    self._ask_masks: Callable[[], Any] | None = None
+    if not self._may_mask:
+      return
+    # An error comes again where the first episode begins.
+    with contextlib.suppress(Exception):
+      self._first = self._reset()
+    info: Any = {} if self._first is None else self._first[1]
+    with contextlib.suppress(AttributeError):
+      self._ask_masks = self._env.get_wrapper_attr(action_masks.METHOD)
+    self._masks = action_masks.find(self._spec, info, callable(self._ask_masks))
+    if self._masks is not None:
+      self._spec = self._masks.add_to(self._spec)
+      self._may_mask = False
 
   @property
   def env(self) -> gymnasium.Env:
@@ -80,47 +138,99 @@ class GymnasiumEnvironment(_Converted):
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode."""
+    returned, self._first = self._first or self._reset(), None
+    observation, info = returned
+    self._num_steps = 0
+    self._must_reset = False
+    self.info = info
+    if self._measures:
+      self._meter.start()
+    seen = self._with_masks(self._encode(observation), info, False)
+    return dm_env.restart(seen)
+
+  def _reset(self) -> tuple[Any, Any]:
+    """Resets the environment; returns the observation and `info`."""
     options = self._options and self._options(self._num_resets)
-    self._num_resets += 1
     with self._guard():
       returned = self._env.reset(seed=self._seed, options=options)
-    remedy = 'return the observation and an empty dict'
-    self._check('reset', returned, 'observation, info', remedy)
-    observation, _ = returned
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+      remedy = 'return the observation and an empty dict'
+      self._fail_parts('reset', returned, 'observation, info', remedy)
+    self._num_resets += 1
     self._seed = None
-    self._must_reset = False
-    return dm_env.restart(self._encode(observation))
+    observation, info = returned
+    return observation, info
+
+  def _with_masks(self, seen: Any, info: Any, is_over: bool) -> Any:
+    """Returns an observation with legal actions, if they are not part of it."""
+    if self._masks is None:
+      if self._may_mask:
+        action_masks.check_announced(info, self._name, self._num_steps)
+      return seen
+    if is_over:
+      return self._masks.see(seen, self._masks.allow_all())
+    if self._masks.key is None:
+      assert self._ask_masks is not None
+      value = self._ask_masks()
+    else:
+      value = info.get(self._masks.key)
+    mask = self._masks.read_at(value, self._name, self._num_steps)
+    return self._masks.see(seen, mask)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Returns the next timestep, a `FIRST` one after `LAST` or at the start."""
     if self._must_reset:
       return self.reset()
     returned = self._env.step(self._decode(action))
-    self._check(
-      'step',
-      returned,
-      'observation, reward, terminated, truncated, info',
-      'split done into terminated, if the task is over, and truncated, if'
-      ' only its time is',
-    )
-    observation, reward, terminated, truncated, _ = returned
+    if not (isinstance(returned, tuple) and len(returned) == 5):
+      self._fail_parts(
+        'step',
+        returned,
+        'observation, reward, terminated, truncated, info',
+        'split done into terminated, if the task is over, and truncated, if'
+        ' only its time is',
+      )
+    observation, reward, terminated, truncated, info = returned
     self._must_reset = bool(terminated or truncated)
+    self._num_steps += 1
+    self.info = info
+    if self._measures:
+      self._meter.add(info)
+    try:
+      seen = self._convert(observation)
+    except _ERRORS:
+      self._fail(observation)
+    if info or self._masks is not None:
+      seen = self._with_masks(seen, info, self._must_reset)
     return dm_env.TimeStep(
       dm_env.StepType.LAST if self._must_reset else dm_env.StepType.MID,
       None if reward is None else np.float32(reward),
       np.float32(0 if terminated else 1),
-      self._encode(observation),
+      seen,
     )
 
-  def _check(self, method: str, returned: Any, parts: str, remedy: str) -> None:
-    """Raises an error unless a method returned a tuple of these parts."""
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics over all steps of episodes."""
+    self._meter.measure(names)
+    self._measures = self._meter.is_on
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    wrappers.play_whole_games(self._env)
+
+  def episode_metrics(self) -> dict[str, float]:
+    """Returns the metrics of the episode that has just ended."""
+    return self._meter.end(self.info)
+
+  def _fail_parts(
+    self, method: str, returned: Any, parts: str, remedy: str
+  ) -> NoReturn:
+    """Raises the error of a method that returned other parts than these."""
     value = f'a {type(returned).__name__}'
     if isinstance(returned, tuple):
-      if len(returned) == len(parts.split(', ')):
-        return
       value = f'{len(returned)} values'
     validation.fail(
-      type(self._env.unwrapped).__name__,
+      self._name,
       f'what {method} returns',
       value,
       f'be ({parts}), as of Gym 0.26',
@@ -181,6 +291,32 @@ class GymnasiumVectorEnvironment(_Converted):
       self.absences = mode == modes.SAME_STEP
     self._seen: Any = None  # The last observations.
     self._ended: npt.NDArray[np.bool_] | None = None
+    self._infos: Any = {}
+    self._meters = [episode_metrics.Meter() for _ in range(vector_env.num_envs)]
+    # What the first reset returned, until it is handed out.
+    self._first: tuple[Any, Any] | None = None
+    self._find_masks()
+
+  def _find_masks(self) -> None:
+    """Finds how legal actions are stated beside the observation."""
+    self._masks: action_masks.Masks | None = None
+    self._may_mask = action_masks.may_have(self._spec)
+    self._ask_masks: Callable[[], Any] | None = None
+    if self._one_by_one is not None:
+      self._spec = types.make_environment_spec(self._one_by_one)
+      return
+    if not self._may_mask:
+      return
+    # An error comes again where the first episode begins.
+    with contextlib.suppress(Exception):
+      self._first = self._reset()
+    info: Any = {} if self._first is None else self._first[1]
+    self._ask_masks = _mask_method(self._vector_env)
+    has_method = self._ask_masks is not None
+    self._masks = action_masks.find(self._spec, info, has_method)
+    if self._masks is not None:
+      self._spec = self._masks.add_to(self._spec)
+      self._may_mask = False
 
   @property
   def num_environments(self) -> int:
@@ -191,10 +327,61 @@ class GymnasiumVectorEnvironment(_Converted):
     """Returns the first timesteps of a new episode in every row."""
     if self._one_by_one is not None:
       return self._one_by_one.reset()
-    observation, _ = self._vector_env.reset(seed=self._seed)
+    returned, self._first = self._first or self._reset(), None
+    observation, info = returned
+    self._num_steps = 0
+    every = np.ones(self.num_environments, bool)
+    self._seen = self._see(observation, info, every)
+    return self._begin(every)
+
+  def _reset(self) -> tuple[Any, Any]:
+    """Resets all rows; returns the observations and `infos`."""
+    observation, info = self._vector_env.reset(seed=self._seed)
     self._seed = None
-    self._seen = self._encode(observation)
-    return self._begin(np.ones(self.num_environments, bool))
+    return observation, info
+
+  def _see(
+    self, observation: Any, infos: Any, acts: npt.NDArray[np.bool_]
+  ) -> Any:
+    """Returns what agents see: observations, and legal actions.
+
+    Args:
+      observation: of all rows.
+      infos: of all rows.
+      acts: bool [E], rows in which an action is taken.
+    """
+    seen = self._encode(observation)
+    if self._masks is None:
+      if infos and self._may_mask:
+        action_masks.check_announced(infos, self._name, self._num_steps)
+      return seen
+    return self._masks.see(seen, self._read_masks(self._masks, infos, acts))
+
+  def _read_masks(
+    self, masks: action_masks.Masks, infos: Any, acts: npt.NDArray[np.bool_]
+  ) -> types.NumpyArray:
+    """Returns the masks of all rows, [E, number of all choices]."""
+    there = acts
+    if masks.key is None:
+      assert self._ask_masks is not None
+      value = self._ask_masks()
+    else:
+      value = infos.get(masks.key)
+      # Gymnasium's vectors say which rows have an entry.
+      there = infos.get(f'_{masks.key}', acts)
+    if value is not None and (acts <= there).all():
+      if isinstance(value, np.ndarray) and value.dtype != object:
+        return masks.read_at(value, self._name, self._num_steps)
+      if isinstance(value, dict):  # Of a mask that is a dict.
+        value = _without_flags(value)
+        return masks.read_at(value, self._name, self._num_steps)
+    found = masks.allow_all(self.num_environments)
+    rows = [None] * len(found) if value is None else value
+    for row in np.flatnonzero(acts).tolist():
+      own = rows[row] if there[row] else None
+      name = f'{self._name}[{row}]'
+      found[row] = masks.read_at(own, name, self._num_steps)
+    return found
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps each environment with its row of `action`, leaves [E, ...].
@@ -206,6 +393,9 @@ class GymnasiumVectorEnvironment(_Converted):
     if self._ended is None:
       return self.reset()
     is_first = self._ended
+    if self._meters[0].is_on:
+      for row in np.flatnonzero(is_first).tolist():
+        self._meters[row].start()
     if self.absences and is_first.any():
       return self._begin(is_first)
     observation, reward, terminated, truncated, infos = self._vector_env.step(
@@ -217,7 +407,13 @@ class GymnasiumVectorEnvironment(_Converted):
     step_type[is_first] = types.FIRST
     step_type[ended] = types.LAST
     self._ended = ended
-    self._seen = seen = self._encode(observation)
+    self._num_steps += 1
+    self._infos = infos
+    if self._meters[0].is_on:
+      self._add_metrics(is_first)
+    # In SAME_STEP mode, rows that end have begun again.
+    acts = np.ones_like(ended) if self.absences else ~ended
+    self._seen = seen = self._see(observation, infos, acts)
     if self.absences and ended.any():
       seen = self._with_final(seen, infos, ended)
     return dm_env.TimeStep(
@@ -226,6 +422,43 @@ class GymnasiumVectorEnvironment(_Converted):
       np.where(terminated, 0, 1).astype(np.float32),
       seen,
     )
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics over all steps of episodes."""
+    if self._one_by_one is not None:
+      self._one_by_one.measure(names)
+    for meter in self._meters:
+      meter.measure(names)
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    for env in getattr(self._vector_env.unwrapped, 'envs', ()):
+      wrappers.play_whole_games(env)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of the episodes that have just ended at rows."""
+    if self._one_by_one is not None:
+      return self._one_by_one.episode_metrics(places)
+    return [self._meters[row].end(self._info_of(row)) for row in places]
+
+  def _info_of(self, row: int) -> dict[str, Any]:
+    """Returns the `info` of a row, the last one of its episode if that ended.
+
+    In SAME_STEP mode, the row's own is that of the next episode.
+    """
+    infos = self._infos
+    if self.absences and self._ended is not None and self._ended[row]:
+      final = infos.get('final_info')
+      if isinstance(final, dict):
+        return _take_info(final, row)
+      if final is not None:  # A dict for each row.
+        return final[row] or {}
+    return _take_info(infos, row)
+
+  def _add_metrics(self, is_first: npt.NDArray[np.bool_]) -> None:
+    """Adds the metrics of a step, of rows that do not begin with it."""
+    for row in np.flatnonzero(~is_first).tolist():
+      self._meters[row].add(self._info_of(row))
 
   def _begin(self, is_first: npt.NDArray[np.bool_]) -> dm_env.TimeStep:
     """Returns the first timesteps of rows, while the others wait."""
@@ -255,6 +488,8 @@ class GymnasiumVectorEnvironment(_Converted):
       last = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
     else:  # A batch, as the observation is.
       last = trees.take(self._encode(final), rows)
+    if self._masks is not None:
+      last = self._masks.see(last, self._masks.allow_all(len(rows)))
 
     def replace(leaf: Any, new: Any) -> Any:
       leaf = np.array(leaf)
@@ -289,6 +524,48 @@ def _make_spec(
     return leaf
 
   return spec._replace(observations=jax.tree.map(narrow, spec.observations))
+
+
+def _without_flags(infos: Any) -> Any:
+  """Returns a dict of infos without entries that say which rows have them."""
+  if not isinstance(infos, dict):
+    return infos
+  return {
+    key: _without_flags(value)
+    for key, value in infos.items()
+    if not (key.startswith('_') and key[1:] in infos)
+  }
+
+
+def _take_info(infos: dict[str, Any], row: int) -> dict[str, Any]:
+  """Returns the `info` of a row of a vector: entries that it has."""
+  info = {}
+  for key, value in infos.items():
+    is_flag = key.startswith('_') and key[1:] in infos
+    has_it = infos.get(f'_{key}')
+    if is_flag or (has_it is not None and not has_it[row]):
+      continue
+    if isinstance(value, dict):
+      info[key] = _take_info(value, row)
+    elif np.ndim(value) and len(value) > row:
+      info[key] = value[row]
+    else:  # One value for all rows.
+      info[key] = value
+  return info
+
+
+def _mask_method(vector_env: Any) -> Callable[[], Any] | None:
+  """Returns the method of masks of a vector, or that of its rows; or None."""
+  method = getattr(vector_env, action_masks.METHOD, None)
+  if callable(method):
+    return method
+  try:
+    found = vector_env.call('has_wrapper_attr', action_masks.METHOD)
+  except (AttributeError, NotImplementedError, TypeError):
+    return None
+  if not (found and all(found)):
+    return None
+  return functools.partial(vector_env.call, action_masks.METHOD)
 
 
 def _make_one_by_one(

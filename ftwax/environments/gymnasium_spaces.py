@@ -12,14 +12,14 @@ as stacked by Gymnasium's vector environments.
 import functools
 import json
 import math
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeGuard
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import numpy as np
 from dm_env import specs
 
 from ftwax import extras, types
-from ftwax.environments import specified
+from ftwax.environments import specified, validation
 
 with extras.required('gymnasium', 'gym'):
   from gymnasium import spaces
@@ -74,6 +74,52 @@ def make_encoder(space: Space) -> Convert:
   return _make_converter(
     lambda part: functools.partial(np.array, dtype=_dtype(part)), space
   )
+
+
+def find_fault(space: Space, value: Any, name: str) -> tuple[str, str, str]:
+  """Returns why a value cannot be converted: part, value, and demand.
+
+  Args:
+    space: space of the value.
+    value: a value at which the function of `make_encoder` fails.
+    name: name of the value.
+  """
+  text = f'a {type(value).__name__}'
+  if isinstance(space, spaces.Dict):
+    if not isinstance(value, Mapping):
+      return name, text, f'be a dict with the entries {sorted(space.spaces)}'
+    for key, part in space.spaces.items():
+      own = f'{name}[{key!r}]'
+      if key not in value:
+        return own, 'absent', 'be there at every step'
+      if _cannot_convert(part, value[key]):
+        return find_fault(part, value[key], own)
+  if isinstance(space, spaces.Tuple):
+    num_parts = len(space.spaces)
+    if not isinstance(value, tuple | list) or len(value) != num_parts:
+      if isinstance(value, tuple | list):
+        text = f'{len(value)} parts'
+      return name, text, f'be a tuple of {num_parts} parts'
+    for index, part in enumerate(space.spaces):
+      if _cannot_convert(part, value[index]):
+        return find_fault(part, value[index], f'{name}[{index}]')
+  return name, f'{value!r:.60}', f'be of {space}'
+
+
+def fail(name: str, fault: tuple[str, str, str], step: int) -> NoReturn:
+  """Raises the error of a fault of `find_fault`, with the step."""
+  part, value, demand = fault
+  remedy = 'return all parts of the observation_space, as they are there'
+  seen = f' Seen at step {step}.'
+  validation.fail(name, part, value, demand, remedy, seen)
+
+
+def _cannot_convert(space: Space, value: Any) -> bool:
+  try:
+    make_encoder(space)(value)
+  except (KeyError, OverflowError, TypeError, ValueError):
+    return True
+  return False
 
 
 def action_spec(space: Space, name: str) -> types.SpecTree:

@@ -7,7 +7,7 @@ restrict the version of JAX; this module imports one when `make` needs it.
 
 import importlib
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import dm_env
@@ -45,6 +45,7 @@ def adapt(
   step: Callable[[types.Key, Any, Any], tuple[Any, ...]],
   actions: types.SpecTree | int,
   max_num_steps: int | None = None,
+  metrics: functional.Measure | None = None,
 ) -> functional.FunctionalEnvironment:
   """Makes an environment of the functions of another library.
 
@@ -54,6 +55,7 @@ def adapt(
       is_truncated)`; states and observations are cast to the first dtypes.
     actions: specs of the action, or the number of choices of a discrete one.
     max_num_steps: steps after which an episode is truncated; None for no limit.
+    metrics: `state -> scalars by name`; see `FunctionalEnvironment`.
   """
   like = jax.eval_shape(reset, jax.random.PRNGKey(0))
 
@@ -76,7 +78,14 @@ def adapt(
     return AdaptedState(state, num_steps, key), timestep
 
   spec = specified.make_spec(functional.array_specs(like[1]), actions)
-  return functional.FunctionalEnvironment(spec, begin, go_on)
+  measure = None
+  if metrics is not None:
+    own = metrics
+
+    def measure(adapted: AdaptedState) -> Mapping[str, types.Array]:
+      return own(adapted.state)
+
+  return functional.FunctionalEnvironment(spec, begin, go_on, metrics=measure)
 
 
 def from_brax(
@@ -133,7 +142,9 @@ def from_brax(
 
   size = (environment.action_size,)
   actions = specs.BoundedArray(size, np.float32, -1.0, 1.0, 'action')
-  return adapt(reset, step, actions, episode_length)
+  return adapt(
+    reset, step, actions, episode_length, lambda state: state.metrics
+  )
 
 
 def from_gymnax(
@@ -155,21 +166,34 @@ def from_gymnax(
   """
   params = environment.default_params if params is None else params
 
+  def first_info(key: types.Key) -> Any:
+    _, state = environment.reset_env(key, params)
+    return environment.step_env(key, state, jnp.int32(0), params)[4]
+
+  # Numbers of `info`, such as Craftax's achievements, are kept in the state.
+  found = jax.eval_shape(first_info, jax.random.PRNGKey(0))
+  zeros = {
+    name: jnp.zeros((), leaf.dtype)
+    for name, leaf in found.items()
+    if name != 'discount' and getattr(leaf, 'shape', None) == ()
+  }
+
   def reset(key: types.Key) -> tuple[Any, types.ArrayTree]:
     observation, state = environment.reset_env(key, params)
-    return state, observation
+    return (state, zeros), observation
 
   def step(key: types.Key, state: Any, action: types.Array) -> Any:
-    observation, state, reward, is_over, _ = environment.step_env(
-      key, state, action, params
+    own, _ = state
+    observation, own, reward, is_over, info = environment.step_env(
+      key, own, action, params
     )
-    is_cut = getattr(environment, 'is_truncated', lambda *_: False)(
-      state, params
-    )
-    return state, observation, reward, is_over, is_cut
+    is_cut = getattr(environment, 'is_truncated', lambda *_: False)(own, params)
+    measured = {name: info[name] for name in zeros}
+    return (own, measured), observation, reward, is_over, is_cut
 
   space = environment.action_space(params)
-  return adapt(reset, step, int(discrete('action_space', space, 'n')))
+  actions = int(discrete('action_space', space, 'n'))
+  return adapt(reset, step, actions, metrics=lambda state: state[1])
 
 
 def from_jumanji(environment: Any) -> functional.FunctionalEnvironment:

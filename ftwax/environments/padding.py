@@ -15,7 +15,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import distributions, trees, types
-from ftwax.environments import specified
+from ftwax.environments import action_masks, specified
 
 
 class Padding(NamedTuple):
@@ -76,7 +76,9 @@ def make_padding(
         action,
       )
     extra[types.ACTION_MASK] = jax.tree.map(
-      lambda leaf: specs.BoundedArray(leaf.shape, np.int8, 0, 1, 'mask'),
+      lambda leaf: specs.BoundedArray(
+        leaf.shape, np.int8, 0, 1, action_masks.OF_SPACES
+      ),
       constant[0][types.ACTION_MASK],
     )
   return Padding(entries | extra, action, observation, tuple(constant))

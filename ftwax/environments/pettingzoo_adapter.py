@@ -13,16 +13,26 @@ example, mpe2's `simple_tag`, three against one:
     )
 """
 
+import contextlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import dm_env
 import jax
 import numpy as np
 from numpy import typing as npt
 
-from ftwax import import_guard, trees, types
-from ftwax.environments import games, gymnasium_spaces, padding
+from ftwax import distributions, import_guard, trees, types
+from ftwax.environments import (
+  action_masks,
+  episode_metrics,
+  games,
+  gymnasium_spaces,
+  padding,
+  specified,
+  validation,
+)
 
 # (environment, returns of players [P]) -> outcomes of teams
 # [num_teams]; see `games.GameEnvironment.outcome`.
@@ -30,23 +40,23 @@ OutcomeFn = Callable[[Any, npt.NDArray[np.float64]], npt.NDArray[Any]]
 
 
 class _Row(NamedTuple):
-  """A seat's part of a timestep; `seen` is what its agent observes."""
+  """A seat's part of a timestep.
+
+  `seen` is what its agent observes, and `mask` are its legal actions where they
+  are not part of that.
+  """
 
   step_type: int
   reward: float
   discount: float
   seen: Any
+  mask: types.NumpyArray | None = None
 
+
+# What a step of a parallel environment returns.
+_PARTS = 'observations', 'rewards', 'terminations', 'truncations', 'infos'
 
 _NOBODY = _Row(types.ABSENT, 0.0, 1.0, None)
-
-
-def _may_act(seen: Any) -> bool:
-  """Returns whether an action mask, if there is one, allows an action."""
-  if not isinstance(seen, Mapping):
-    return True
-  masks = jax.tree.leaves(seen.get(types.ACTION_MASK, True))
-  return all(np.any(mask) for mask in masks)
 
 
 class PettingZooGame(games.SpecifiedGame):
@@ -78,7 +88,9 @@ class PettingZooGame(games.SpecifiedGame):
   ):
     self._env = env
     self._guard = import_guard.around(env)
-    self._agents = tuple(env.possible_agents)
+    self._name = type(getattr(env, 'unwrapped', env)).__name__
+    self._agents = _read_agents(env)
+    self._known = frozenset(self._agents)
     num_players = len(self._agents)
     teams = tuple(range(num_players) if teams is None else teams)
     games.check_teams(teams, num_players)
@@ -101,14 +113,24 @@ class PettingZooGame(games.SpecifiedGame):
       spec = spec._replace(
         observations=self._padding.observations, actions=self._padding.actions
       )
+    self._actions = actions
+    self._in_turns = hasattr(env, 'agent_iter')
+    self._seed = seed
+    # What the first reset returned, until it is handed out.
+    self._first: Any = None
+    self._masks = self._find_masks(views)
+    if self._masks:
+      spec = action_masks.Masks(spec.actions, self._masks[0].key).add_to(spec)
+      self._sizes = distributions.count_choices(spec.actions)
     super().__init__(spec, teams, roles=roles)
     self._encoders = [gymnasium_spaces.make_encoder(space) for space in seen]
     self._decoders = [gymnasium_spaces.make_decoder(space) for space in taken]
     self._nothing = trees.zeros_like_spec(self._spec.observations, ())
-    self._seed = seed
     self._outcome_fn = outcome_fn or self._compare_returns
     self._returns = np.zeros(num_players)
-    self._in_turns = hasattr(env, 'agent_iter')
+    self._num_steps = 0
+    self._meters = {agent: episode_metrics.Meter() for agent in self._agents}
+    self._measured: dict[str, dict[str, float]] = {}
     # Rows of agents that are there, now and in the next timestep.
     self._rows: dict[str, _Row] = {}
     self._back: dict[str, _Row] = {}
@@ -121,20 +143,70 @@ class PettingZooGame(games.SpecifiedGame):
     """The wrapped environment."""
     return self._env
 
-  def reset(self) -> dm_env.TimeStep:
-    """Starts a game."""
+  def _find_masks(
+    self, views: Sequence[types.SpecTree]
+  ) -> list[action_masks.Masks]:
+    """Returns how legal actions of each agent are stated; empty if not."""
+    specs = [
+      specified.make_spec(*pair)
+      for pair in zip(views, self._actions, strict=True)
+    ]
+    self._may_mask = all(map(action_masks.may_have, specs))
+    if not self._may_mask:
+      return []
+    # An error comes again where the first game begins.
+    with contextlib.suppress(Exception):
+      self._first = self._reset()
+    infos = {} if self._first is None else self._first[1]
+    has_method = callable(getattr(self._env, action_masks.METHOD, None))
+    for agent, spec in zip(self._agents, specs, strict=True):
+      info = infos.get(agent) or {}
+      if (masks := action_masks.find(spec, info, has_method)) is not None:
+        return [action_masks.Masks(own, masks.key) for own in self._actions]
+    return []
+
+  def _reset(self) -> tuple[Any, Any]:
+    """Resets the environment; returns observations and `infos`."""
     with self._guard():
       returned = self._env.reset(seed=self._seed)
     self._seed = None
+    if self._in_turns:
+      return None, self._env.infos
+    self._check('reset', returned, ('observations', 'infos'))
+    observations, infos = returned
+    return observations, infos
+
+  def _check(self, method: str, returned: Any, parts: Sequence[str]) -> None:
+    """Raises an error unless a method returned a tuple of these parts."""
+    if isinstance(returned, tuple) and len(returned) == len(parts):
+      return
+    value = f'a {type(returned).__name__}'
+    if isinstance(returned, tuple):
+      value = f'{len(returned)} values'
+    validation.fail(
+      self._name,
+      f'what {method} returns',
+      value,
+      f'be ({", ".join(parts)}), each a dict by agents',
+      'return them as PettingZoo 1.24 does',
+    )
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts a game."""
+    returned, self._first = self._first or self._reset(), None
+    self._num_steps = 0
     self._returns[:] = 0
     self._rows, self._back, self._last_seen = {}, {}, {}
+    self._measured = {}
     self._in_episode = set()
     self._must_reset = False
     if self._in_turns:
       self._take_turn()
       return self._timestep()
-    for agent, observation in returned[0].items():
-      self._put(agent, observation)
+    observations, infos = returned
+    self._check_agents('observations', observations)
+    for agent, observation in observations.items():
+      self._put(agent, observation, info=infos.get(agent))
     self._let_wait()
     return self._timestep()
 
@@ -146,6 +218,7 @@ class PettingZooGame(games.SpecifiedGame):
     """
     if self._must_reset:
       return self.reset()
+    self._num_steps += 1
     self._rows = {}
     if self._back:  # The game waits for those who died and are there again.
       self._rows, self._back = self._back, {}
@@ -170,6 +243,17 @@ class PettingZooGame(games.SpecifiedGame):
     games.check_outcomes(outcome[None], len(set(self.teams)))
     return outcome.astype(np.float32)
 
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics over all steps of games."""
+    for meter in self._meters.values():
+      meter.measure(names)
+
+  def episode_metrics(self) -> dict[str, float]:
+    """Returns the metrics of the game that has just ended, means of agents."""
+    means = episode_metrics.average([*self._measured.values()])
+    prefix = episode_metrics.PREFIX
+    return {name.removeprefix(prefix): mean for name, mean in means.items()}
+
   def render(self) -> Any:
     """Returns an image of the present state, in `env.render_mode`."""
     with self._guard():
@@ -191,7 +275,12 @@ class PettingZooGame(games.SpecifiedGame):
       for agent in self._agents
       if agent in self._env.agents
     }
-    seen, rewards, terminations, truncations, infos = self._env.step(actions)
+    returned = self._env.step(actions)
+    self._check('step', returned, _PARTS)
+    seen, rewards, terminations, truncations, infos = returned
+    if not (self._known.issuperset(seen) and self._known.issuperset(rewards)):
+      for name, by_agent in zip(_PARTS, returned, strict=True):
+        self._check_agents(name, by_agent)
     for agent, reward in rewards.items():
       self._returns[self._agents.index(agent)] += reward
     for agent in self._agents:
@@ -204,11 +293,13 @@ class PettingZooGame(games.SpecifiedGame):
         continue
       observation = seen.get(agent, self._last_seen.get(agent))
       # With `final_obs`, the agent has begun again in the same step.
-      info = infos.get(agent, {})
+      info = infos.get(agent) or {}
       final, is_back = info.get('final_obs', observation), 'final_obs' in info
-      self._put(agent, final, rewards.get(agent, 0), is_over, is_terminal)
+      reward = rewards.get(agent, 0)
+      self._put(agent, final, reward, is_over, is_terminal, info)
       if is_over and is_back:
-        self._back[agent] = _Row(types.FIRST, 0.0, 1.0, observation)
+        mask = self._read_mask(agent, info or {})
+        self._back[agent] = _Row(types.FIRST, 0.0, 1.0, observation, mask)
     self._let_wait()
 
   def _let_wait(self) -> None:
@@ -218,7 +309,7 @@ class PettingZooGame(games.SpecifiedGame):
     """
     rows = self._rows.items()
     deciding = {agent: row for agent, row in rows if row.step_type < types.LAST}
-    waiting = [a for a, row in deciding.items() if not _may_act(row.seen)]
+    waiting = [a for a, row in deciding.items() if not self._may_act(a, row)]
     if len(waiting) == len(deciding):
       return
     for agent in waiting:
@@ -227,14 +318,65 @@ class PettingZooGame(games.SpecifiedGame):
         self._in_episode.discard(agent)
       self._rows[agent] = _NOBODY._replace(reward=row.reward)
 
+  def _may_act(self, agent: str, row: _Row) -> bool:
+    """Returns whether an action mask, if there is one, allows an action."""
+    mask = row.mask
+    if not self._masks:
+      if not isinstance(row.seen, Mapping):
+        return True
+      mask = row.seen.get(types.ACTION_MASK)
+    if mask is None:
+      return True
+    actions = self._actions[self._agents.index(agent)]
+    return bool(distributions.has_choices(actions, mask))
+
+  def _note(self, agent: str, info: Mapping[str, Any], is_over: bool) -> None:
+    """Notes what an agent's environment measures."""
+    meter = self._meters[agent]
+    if agent not in self._in_episode:
+      meter.start()
+    elif meter.is_on:
+      meter.add(info)
+    self._measured[agent] = meter.end(info) if is_over else {}
+
+  def _read_mask(
+    self, agent: str, info: Mapping[str, Any]
+  ) -> types.NumpyArray | None:
+    """Returns the flat mask of an agent that takes an action, if any."""
+    name = f'{self._name}, agent {agent!r},'
+    if not self._masks:
+      if info and self._may_mask:
+        action_masks.check_announced(info, name, self._num_steps)
+      return None
+    masks = self._masks[self._agents.index(agent)]
+    if masks.key is not None:
+      value = info.get(masks.key)
+    else:
+      value = _call_masks(getattr(self._env, action_masks.METHOD), agent)
+    return masks.read_at(value, name, self._num_steps)
+
+  def _check_agents(self, name: str, by_agent: Any) -> None:
+    """Raises an error if an agent is not one of `possible_agents`."""
+    for agent in by_agent:
+      if agent not in self._known:
+        validation.fail(
+          self._name,
+          f'agent {agent!r} in {name}',
+          'unknown',
+          f'be one of possible_agents {self._agents}',
+          'list there all agents that may ever come',
+          f' Seen at step {self._num_steps}.',
+        )
+
   def _take_turn(self) -> None:
     """Puts the row of whose turn it is, and those of agents that are over."""
     while self._env.agents:
       agent = self._env.agent_selection
-      observation, reward, terminated, truncated, _ = self._env.last()
+      self._check_agents('agent_selection', [agent])
+      observation, reward, terminated, truncated, info = self._env.last()
       is_over = bool(terminated or truncated)
       self._returns[self._agents.index(agent)] += reward
-      self._put(agent, observation, reward, is_over, bool(terminated))
+      self._put(agent, observation, reward, is_over, bool(terminated), info)
       if not is_over:
         return
       self._env.step(None)
@@ -246,15 +388,20 @@ class PettingZooGame(games.SpecifiedGame):
     reward: float = 0.0,
     is_over: bool = False,
     is_terminal: bool = False,
+    info: Any = None,
   ) -> None:
     """Puts the row of an agent that the environment tells of."""
+    mask = None
+    if info or self._masks:
+      self._note(agent, info or {}, is_over)
+      mask = None if is_over else self._read_mask(agent, info or {})
     if agent in self._in_episode:
       step_type = types.LAST if is_over else types.MID
       self._rows[agent] = _Row(
-        step_type, reward, 1.0 - is_terminal, observation
+        step_type, reward, 1.0 - is_terminal, observation, mask
       )
     elif not is_over:
-      self._rows[agent] = _Row(types.FIRST, 0.0, 1.0, observation)
+      self._rows[agent] = _Row(types.FIRST, 0.0, 1.0, observation, mask)
     (self._in_episode.discard if is_over else self._in_episode.add)(agent)
     self._last_seen[agent] = observation
 
@@ -270,7 +417,7 @@ class PettingZooGame(games.SpecifiedGame):
 
   def _timestep(self) -> dm_env.TimeStep:
     rows = [self._rows.get(agent, _NOBODY) for agent in self._agents]
-    seen = [self._see(player, row.seen) for player, row in enumerate(rows)]
+    seen = [self._see(player, row) for player, row in enumerate(rows)]
     return dm_env.TimeStep(
       np.array([row.step_type for row in rows], np.int32),
       np.array([row.reward for row in rows], np.float32),
@@ -278,15 +425,32 @@ class PettingZooGame(games.SpecifiedGame):
       jax.tree.map(lambda *leaves: np.stack(leaves), *seen),
     )
 
-  def _see(self, player: int, observation: Any) -> Any:
+  def _see(self, player: int, row: _Row) -> Any:
     """Returns what a player sees, given what its agent does, if present."""
-    if observation is not None:
-      observation = self._encoders[player](observation)
-    if self._padding is not None:
-      if observation is None:
-        return self._padding.nothing(player)
-      return self._padding.pad(player, observation)
-    return self._nothing if observation is None else observation
+    if row.seen is None:
+      if self._padding is None:
+        return self._nothing
+      seen: Any = self._padding.nothing(player)
+    else:
+      try:
+        seen = self._encoders[player](row.seen)
+      except (KeyError, OverflowError, TypeError, ValueError):
+        self._fail(player, row.seen)
+      if self._padding is not None:
+        seen = self._padding.pad(player, seen)
+    if not self._masks:
+      return seen
+    masks = self._masks[player]
+    mask = masks.allow_all() if row.mask is None else row.mask
+    return masks.see(seen, masks.widen(mask, self._sizes))
+
+  def _fail(self, player: int, observation: Any) -> NoReturn:
+    """Raises the error of an observation that cannot be converted."""
+    agent = self._agents[player]
+    space = self._env.observation_space(agent)
+    name = f'observation of agent {agent!r}'
+    fault = gymnasium_spaces.find_fault(space, observation, name)
+    gymnasium_spaces.fail(self._name, fault, self._num_steps)
 
   def _compare_returns(
     self, env: Any, returns: npt.NDArray[np.float64]
@@ -296,3 +460,28 @@ class PettingZooGame(games.SpecifiedGame):
     return games.outcome_of_scores(
       [returns[teams == team].mean() for team in range(teams.max() + 1)]
     )
+
+
+def _read_agents(env: Any) -> tuple[str, ...]:
+  """Returns the agents of an environment.
+
+  Raises:
+    ValueError: if it does not list them.
+  """
+  agents = tuple(getattr(env, 'possible_agents', ()))
+  if agents:
+    return agents
+  raise ValueError(
+    f'possible_agents of {type(env).__name__} ({agents}) must list all agents'
+    ' that may ever come, since each has a seat; set it in __init__, and let'
+    ' those who are not there be absent from agents.'
+  )
+
+
+def _call_masks(method: Callable[..., Any], agent: str) -> Any:
+  """Returns the mask of an agent by a method that may give those of all."""
+  if inspect.signature(method).parameters:
+    return method(agent)
+  value = method()
+  is_by_agent = isinstance(value, Mapping) and agent in value
+  return value[agent] if is_by_agent else value

@@ -30,6 +30,7 @@ import numpy as np
 from ftwax import parts, registry, types
 from ftwax.environments import (
   environment_faults,
+  episode_metrics,
   game_vectors,
   game_worker,
   validation,
@@ -166,18 +167,35 @@ class ProcessGames(vector.PythonGames):
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
+    return np.stack(self._ask('outcomes', places))
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics of episodes."""
+    super().measure(names)
+    self._call_all('measure', names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of games that have just ended."""
+    return self._ask('episode_metrics', places)
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    self._call_all('play_whole_games')
+
+  def _ask(self, command: str, places: Sequence[int]) -> list[Any]:
+    """Returns what processes tell of each of some of their games."""
     asked = []
     for process in self._workers:
       own = [place for place in places if place in process.places]
       if own:
         asked.append((process, own))
         local = [place - process.first for place in own]
-        process.send('outcomes', local, wait_s=self._timeout_s)
+        process.send(command, local, wait_s=self._timeout_s)
     found = self._receive([process for process, _ in asked], self._timeout_s)
-    rows: dict[int, types.NumpyArray] = {}
-    for (_, own), outcomes in zip(asked, found, strict=True):
-      rows.update(zip(own, outcomes, strict=True))
-    return np.stack([rows[place] for place in places])
+    rows: dict[int, Any] = {}
+    for (_, own), replies in zip(asked, found, strict=True):
+      rows.update(zip(own, replies, strict=True))
+    return [rows[place] for place in places]
 
   def close(self) -> None:
     """Closes the games and ends their processes, whatever their state."""

@@ -8,7 +8,7 @@ compiled loops, which cannot raise, and returns flags.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import dm_env
@@ -18,7 +18,7 @@ import numpy as np
 from absl import logging
 from dm_env import specs
 
-from ftwax import continuous, distributions, internal_rewards, types
+from ftwax import continuous, distributions, internal_rewards, trees, types
 from ftwax.environments import environment_faults
 
 # Rewards are stored as float32, in which a reward of 1e300 is infinite.
@@ -118,7 +118,7 @@ def make_fields(spec: types.EnvironmentSpec) -> list[Field]:
         'observation' + jax.tree_util.keystr(path),
         leaf.shape,
         leaf.dtype,
-        tuple(_observation_demands(leaf, path)),
+        tuple(_observation_demands(leaf, path, spec)),
       )
       for path, leaf in jax.tree.leaves_with_path(spec.observations)
     ),
@@ -139,13 +139,16 @@ def _is_in_order_of_seats(values: Any, rows: Rows) -> Any:
   return is_known & ~is_wrong
 
 
-def _observation_demands(spec: Any, path: tuple[Any, ...]) -> Iterator[Demand]:
+def _observation_demands(
+  spec: Any, path: tuple[Any, ...], of: types.EnvironmentSpec
+) -> Iterator[Demand]:
+  """Yields the demands on a leaf of the observations of an environment."""
   if path and getattr(path[0], 'key', None) == types.ACTION_MASK:
     yield Demand(
       'allow an action wherever one is taken',
       'end the episode where none is left, or make a seat that waits'
       ' types.ABSENT',
-      lambda values, rows: (values != 0).any(axis=-1) | ~rows.acts,
+      functools.partial(_allows, len(path) == 1, of.actions),
     )
   if spec.dtype.kind in 'fc':
     yield Demand(
@@ -160,6 +163,23 @@ def _observation_demands(spec: Any, path: tuple[Any, ...]) -> Iterator[Demand]:
       lambda values, rows: (values >= spec.minimum) & (values <= spec.maximum),
       only_first=True,
     )
+
+
+def _allows(
+  is_whole: bool, actions: types.SpecTree, values: Any, rows: Rows
+) -> Any:
+  """Returns whether masks allow an action where one is taken, bool [B, ...].
+
+  Args:
+    is_whole: whether the values are the mask of all parts of the action.
+    actions: specs of the action.
+    values: [B, ...].
+    rows: rows [B].
+  """
+  allowed = (values != 0).any(axis=-1)
+  if is_whole:
+    allowed = distributions.has_choices(actions, values)
+  return allowed | ~trees.align(rows.acts, allowed)
 
 
 def _is_at_most(largest: float) -> Callable[[Any, Rows], Any]:
@@ -308,12 +328,20 @@ class Checker:
     at = f' Seen at {at}step {self._num_steps - self._began[row]}.'
     fail(self.name_of(game), field, value, *demand[:2], at)
 
+  def step_of(self, game: int) -> str:
+    """Returns at which step of its episode a game is, before it is checked."""
+    row = game * self._num_players
+    step = self._num_steps + 1 - self._began[row]
+    return f' Seen at step {0 if self._must_be_first[row] else step}.'
+
   def name_of(self, game: int | np.integer[Any]) -> str:
     """Returns the name of a game in messages."""
     return f'{self._name}[{self._first + game}]'
 
 
-def fail_structure(name: str, observation: Any, structure: Any) -> NoReturn:
+def fail_structure(
+  name: str, observation: Any, structure: Any, seen: str = ''
+) -> NoReturn:
   """Raises the error of an observation without the structure of its spec."""
   fail(
     name,
@@ -321,16 +349,23 @@ def fail_structure(name: str, observation: Any, structure: Any) -> NoReturn:
     f'structure {jax.tree.structure(observation)}',
     f'have the structure of its spec, {structure}',
     _CHANGE_SPEC,
+    seen,
   )
 
 
 def fail_shape(
-  name: str, field: Field, values: Any, shape: tuple[int, ...]
+  name: str,
+  field: Field,
+  values: Any,
+  shape: tuple[int, ...],
+  seen: str = '',
 ) -> NoReturn:
   """Raises the error of values whose shape or dtype is not that of a field."""
   value, kind = f'a {type(values).__name__}', 'a NumPy array of'
   if isinstance(values, np.ndarray | np.generic):
     value, kind = f'shape {values.shape}, dtype {values.dtype}', 'of'
+    if values.ndim == 0 and shape:  # None becomes NaN.
+      value = f'{values}, {value}'
   dtype = '' if field.dtype is None else f' and dtype {field.dtype}'
   fail(
     name,
@@ -338,6 +373,7 @@ def fail_shape(
     value,
     f'be {kind} shape {shape}{dtype} as its spec says',
     _CHANGE_SPEC,
+    seen,
   )
 
 
@@ -384,6 +420,12 @@ def check_spec(spec: types.EnvironmentSpec, name: str) -> None:
       is_huge = np.isfinite(bound) & ~continuous.is_bound(bound)
       if continuous.is_spec(leaf) and is_huge.any():
         _warn_of_bounds(name, jax.tree_util.keystr(path))
+  observations = spec.observations
+  if isinstance(observations, Mapping) and types.ACTION_MASK in observations:
+    distributions.split_mask(
+      distributions.part_sizes(spec.actions),
+      trees.zeros_like_spec(observations[types.ACTION_MASK], ()),
+    )
   if getattr(spec.discounts, 'shape', None) != ():
     raise ValueError(
       f'discount_spec of environment {name!r} ({spec.discounts!r}) must be that'

@@ -10,7 +10,7 @@ is a vector of games of one seat; see `game_vectors.GameVector`.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import dm_env
@@ -18,8 +18,14 @@ import jax
 import numpy as np
 from dm_env import specs
 
-from ftwax import registry, types
-from ftwax.environments import environment_faults, games, specified, validation
+from ftwax import registry, trees, types
+from ftwax.environments import (
+  environment_faults,
+  episode_metrics,
+  games,
+  specified,
+  validation,
+)
 
 # The kinds of dtypes that are real numbers.
 _REAL = 'biuf'
@@ -112,10 +118,33 @@ class PythonGames(specified.Specified, dm_env.Environment):
     super().__init__(spec.environment)
     self.spec = spec
     self.num_games = num_games
+    PythonGames.measure(self, ())
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended: draws, [K, 1]."""
     return np.zeros((len(places), 1), np.float32)
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics; see `game_vectors.GameVector`."""
+    self._metric_names = names
+    self._missing = episode_metrics.Missing(names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of games that have just ended: none."""
+    return [{} for _ in places]
+
+  def play_whole_games(self) -> None:
+    """Does nothing: games have no lives."""
+
+  def _select(
+    self, found: Sequence[Mapping[str, Any]]
+  ) -> list[dict[str, float]]:
+    """Returns the metrics that are asked for, one dict for each game."""
+    chosen = []
+    for one in map(episode_metrics.read, found):
+      self._missing.check(one)
+      chosen.append(episode_metrics.select(self._metric_names, one))
+    return chosen
 
   def save(self) -> None:
     """Returns None: Python games restart when a run is resumed."""
@@ -205,6 +234,35 @@ class VectorEnvironment(PythonGames):
     rows = self._action_rows(action)
     return self._stack(self._call('step', range(self.num_games), rows))
 
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics; see `game_vectors.GameVector`."""
+    super().measure(names)
+    for environment in self._environments:
+      if hasattr(environment, 'measure'):
+        environment.measure(names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of games that have just ended, if they have any."""
+    if not hasattr(self._environments[0], 'episode_metrics'):
+      return super().episode_metrics(places)
+    return self._select(self._call('episode_metrics', places))
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    for environment in self._environments:
+      if hasattr(environment, 'play_whole_games'):
+        environment.play_whole_games()
+
+  @property
+  def wrappers(self) -> tuple[str, ...]:
+    """Names of Gymnasium's wrappers around an environment."""
+    return getattr(self._environments[0], 'wrappers', ())
+
+  @property
+  def infos(self) -> list[Mapping[str, Any]]:
+    """What Gymnasium's environments returned last beside observations."""
+    return [getattr(one, 'info', {}) for one in self._environments]
+
   def close(self) -> None:
     """Closes all environments, even if closing one of them fails."""
     with contextlib.ExitStack() as stack:
@@ -292,7 +350,8 @@ class VectorEnvironment(PythonGames):
         flat.append(self._structure.flatten_up_to(observation))
       except (ValueError, TypeError):
         name = self._checker.name_of(row)
-        validation.fail_structure(name, observation, self._structure)
+        at = self._checker.step_of(row)
+        validation.fail_structure(name, observation, self._structure, at)
     columns = zip(*flat, strict=True)
     return [*map(self._stack_leaf, columns, fields)]
 
@@ -308,9 +367,105 @@ class VectorEnvironment(PythonGames):
         or values.dtype != dtype
       ):
         name = self._checker.name_of(row)
-        validation.fail_shape(name, field, values, shape)
+        at = self._checker.step_of(row)
+        validation.fail_shape(name, field, values, shape, at)
       stacked[row] = values
     return stacked
+
+
+class JoinedVectors(specified.Specified, dm_env.Environment):
+  """The first rows of several vectors as one `EnvironmentVector`.
+
+  Rows that are left over are stepped, too, with the actions of other ones.
+  """
+
+  def __init__(self, vectors: Sequence[Any], num_environments: int):
+    """Takes ownership of the vectors; `close` closes them.
+
+    Args:
+      vectors: vectors of one kind, of at least as many rows together.
+      num_environments: number of rows.
+    """
+    super().__init__(
+      _common_spec([games.spec_of(each) for each in vectors]).environment
+    )
+    self._vectors = tuple(vectors)
+    self.spaces = getattr(vectors[0], 'spaces', '')
+    self.wrappers = getattr(vectors[0], 'wrappers', ())
+    self.num_environments = num_environments
+    sizes = [each.num_environments for each in vectors]
+    ends = np.cumsum(sizes).tolist()
+    # The row of each row of the vectors; those left over have one of these.
+    self._rows = [
+      np.arange(end - size, end) % num_environments
+      for size, end in zip(sizes, ends, strict=True)
+    ]
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timesteps of a new episode in every row."""
+    return self._join([each.reset() for each in self._vectors])
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Steps each environment with its row of `action`, leaves [E, ...]."""
+    return self._join([
+      each.step(trees.take(action, rows))
+      for each, rows in zip(self._vectors, self._rows, strict=True)
+    ])  # fmt: skip
+
+  def measure(self, names: episode_metrics.Names) -> None:
+    """Asks for metrics over all steps of episodes."""
+    for each in self._vectors:
+      if hasattr(each, 'measure'):
+        each.measure(names)
+
+  def episode_metrics(self, places: Sequence[int]) -> list[dict[str, float]]:
+    """Returns the metrics of the episodes that have just ended at rows."""
+    found: list[dict[str, float]] = []
+    for place in places:
+      for each, rows in zip(self._vectors, self._rows, strict=True):
+        if place < len(rows):
+          ask: Any = getattr(each, 'episode_metrics', None)
+          found += ask([place]) if ask is not None else [{}]
+          break
+        place -= len(rows)  # noqa: PLW2901
+    return found
+
+  def play_whole_games(self) -> None:
+    """Ends episodes with games alone, and not with lives, from the next on."""
+    for each in self._vectors:
+      if hasattr(each, 'play_whole_games'):
+        each.play_whole_games()
+
+  def close(self) -> None:
+    """Closes all vectors, even if closing one of them fails."""
+    with contextlib.ExitStack() as stack:
+      for each in self._vectors:
+        stack.callback(each.close)
+
+  def _join(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
+    joined: dm_env.TimeStep = jax.tree.map(
+      lambda *leaves: np.concatenate(leaves)[: self.num_environments],
+      *timesteps,
+    )
+    return joined
+
+
+def join(
+  make: Callable[[int], Any], first: Any, seeds: Sequence[int]
+) -> EnvironmentVector:
+  """Returns a vector with a row for each seed.
+
+  Args:
+    make: makes a vector of any number of rows, given the seed of its first.
+    first: what it has made of the first seed.
+    seeds: one seed for each row.
+  """
+  size = first.num_environments
+  if size == len(seeds):
+    vector: EnvironmentVector = first
+    return vector
+  others = [make(seed) for seed in seeds[size::size]]
+  return JoinedVectors([first, *others], len(seeds))
 
 
 def action_leaves(

@@ -11,10 +11,12 @@ import numpy as np
 
 from ftwax import compilation, types
 from ftwax.environments import (
+  action_masks,
   adapting,
   environment_faults,
   game_vectors,
   games,
+  specified,
 )
 from ftwax.inference import filming, play, sharing
 from ftwax.population import players
@@ -110,6 +112,7 @@ class LoadedAgent:
     state: types.ActorState | None = None,
     reward: Any = None,
     first: Any = None,
+    action_mask: Any = None,
   ) -> tuple[Any, types.ActorState]:
     """Returns the action for an observation, and the agent's next state.
 
@@ -124,10 +127,13 @@ class LoadedAgent:
         Agents that see their rewards act worse without it.
       first: whether the observation is the first of an episode, a bool or [B];
         None if that is so only without a state.
+      action_mask: legal actions, nonzero where an action is allowed, if the
+        environment states them beside the observation: `info['action_mask']`,
+        or what its `action_masks()` returns.
 
     Raises:
-      ValueError: if the observation does not match the game that the agent was
-        trained in.
+      ValueError: if the observation or the mask does not match the game that
+        the agent was trained in, or the mask is missing.
     """
     try:
       observation = self._encode(observation)
@@ -137,6 +143,7 @@ class LoadedAgent:
         f' agent was trained in ({type(error).__name__}: {error}); give all'
         f' parts of {self.game_spec.environment.observations}.'
       ) from None
+    observation = self._with_mask(observation, action_mask)
     leaf, spec = (
       jax.tree.leaves(tree)[0]
       for tree in (observation, self.game_spec.environment.observations)
@@ -153,6 +160,27 @@ class LoadedAgent:
     if not is_batch:
       action = _first_row(action)
     return self._decode(action), state
+
+  def _with_mask(self, observation: Any, action_mask: Any) -> Any:
+    """Returns an observation with legal actions, if its spec has them."""
+    spec = self.game_spec.environment
+    source = action_masks.describe(spec)
+    is_seen = types.ACTION_MASK in specified.entries(observation)
+    if source is None or is_seen:
+      if action_mask is not None:
+        raise ValueError(
+          f'action_mask ({action_mask!r:.60}) must be None: the agent was'
+          f' trained with legal actions from {source or "nowhere"}; leave it'
+          ' out.'
+        )
+      return observation
+    if action_mask is None:
+      raise ValueError(
+        'action_mask (None) must be given, since the agent was trained with'
+        f' legal actions from {source}; pass step(..., action_mask={source}).'
+      )
+    masks = action_masks.Masks(spec.actions, None)
+    return masks.see(observation, masks.read(action_mask))
 
   def _select_rows(
     self,

@@ -398,18 +398,11 @@ def _see_public(torso: Callable[[Any], types.Array], observation: Any) -> Any:
 
 
 def _check_action_mask(environment_spec: types.EnvironmentSpec) -> None:
-  """Raises a ValueError if there is an action mask of wrong shape."""
+  """Raises a ValueError if there is an action mask of wrong shapes."""
   if not _has(environment_spec.observations, types.ACTION_MASK):
     return
   mask_spec = environment_spec.observations[types.ACTION_MASK]
-  shapes = jax.tree.map(lambda leaf: leaf.shape, mask_spec)
-  logit_shapes = jax.tree.map(
-    lambda num_actions: (num_actions,),
-    distributions.num_actions(environment_spec.actions),
+  distributions.split_mask(
+    distributions.part_sizes(environment_spec.actions),
+    trees.zeros_like_spec(mask_spec, ()),
   )
-  if shapes != logit_shapes:
-    raise ValueError(
-      f'The shapes of observation_spec[{types.ACTION_MASK!r}] ({shapes}) must'
-      f' be those of the logits, {logit_shapes}; give one entry for each'
-      ' choice of each part of the action.'
-    )

@@ -7,6 +7,7 @@ from ftwax.population.evolution import Perturb, Resample, evolve
 from ftwax.population.matchmaking import ByStrength
 from ftwax.population.players import Player
 from ftwax.population.players import frozen as frozen_player
+from ftwax.population.players import observing as observing_player
 from ftwax.population.players import scripted as scripted_player
 from ftwax.population.players import uniform as uniform_player
 from ftwax.population.population_config import PopulationConfig
@@ -31,6 +32,7 @@ __all__ = (
   'WinProbability',
   'evolve',
   'frozen_player',
+  'observing_player',
   'round_robin',
   'scripted_player',
   'summarize',

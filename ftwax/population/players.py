@@ -50,6 +50,8 @@ def scripted(
 ) -> Player:
   """Makes a player from a script, which may see the whole state of a game.
 
+  Games in Python have no such state; see `observing`.
+
   Args:
     script: `(key, state, seat) -> action`, for a single seat.
   """
@@ -65,6 +67,31 @@ def scripted(
     return jax.vmap(script)(keys[1:], games, seats), keys[0]
 
   return Player(_start_with_key, act, reads_games=True)
+
+
+def observing(
+  rule: Callable[[types.Key, types.ArrayTree], types.ArrayTree],
+) -> Player:
+  """Makes a player from a rule that sees what its seat observes.
+
+  It plays games in Python and in JAX.
+
+  Args:
+    rule: `(key, observation) -> action`, for a single seat, in functions of
+      `jax.numpy`. Observations are those of the game's specs.
+  """
+
+  def act(
+    games: Any,
+    seats: types.Array,
+    timestep: dm_env.TimeStep,
+    state: Any,
+  ) -> tuple[types.ArrayTree, Any]:
+    del games
+    keys = jax.random.split(state, 1 + seats.shape[0])
+    return jax.vmap(rule)(keys[1:], timestep.observation), keys[0]
+
+  return Player(_start_with_key, act)
 
 
 @registry.register('rule.uniform_player')

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import environment_faults
+from ftwax.environments import environment_faults, episode_metrics
 from ftwax.population import players, seating, tournament
 from ftwax.records import log_values, tournament_files
 from ftwax.runtime import prepare
 
-# Steps after which an evaluation ends a game that has no end of its own. An
-# episode of Atari has at most 27,000.
+# Steps after which an evaluation ends a game that has no end of its own, unless
+# `Evaluation.max_num_steps` says otherwise. An episode of Atari has at most
+# 27,000.
 MAX_STEPS = 30_000
 
 
@@ -77,6 +78,8 @@ class GameResult(NamedTuple):
     outcome: float32 [num_teams], the score of each team.
     returns: float32 [P, num_events], summed rewards of each player.
     length: number of steps.
+    metrics: what the environment measured; see `episode_metrics`.
+    is_cut: whether it had not ended after as many steps as evaluations take.
   """
 
   place: int
@@ -84,6 +87,8 @@ class GameResult(NamedTuple):
   outcome: types.NumpyArray
   returns: types.NumpyArray
   length: int
+  metrics: Mapping[str, float] = {}
+  is_cut: bool = False
 
 
 class Plan(NamedTuple):
@@ -188,6 +193,7 @@ def is_complete(
   games_per_place: int,
   lengths: types.NumpyArray,
   name: str,
+  max_steps: int | None = None,
 ) -> bool:
   """Returns whether no further game is needed.
 
@@ -198,10 +204,12 @@ def is_complete(
     games_per_place: see `Plan`.
     lengths: int [G], steps of the present games so far.
     name: name of the environment, for a warning.
+    max_steps: steps after which a game is taken for endless; `MAX_STEPS` if
+      None.
   """
   is_open = num_ended < games_per_place
   environment_faults.warn_of_endless(name, int((lengths * is_open).max()))
-  return not np.any(is_open & (lengths < MAX_STEPS))
+  return not np.any(is_open & (lengths < (max_steps or MAX_STEPS)))
 
 
 def results_at(
@@ -229,6 +237,7 @@ def endless_results(
   num_teams: int,
   returns: types.NumpyArray,
   lengths: types.NumpyArray,
+  max_steps: int | None = None,
 ) -> list[GameResult]:
   """Returns the results of games that never end: draws.
 
@@ -237,16 +246,22 @@ def endless_results(
     num_teams: number of teams.
     returns: float32 [G, P, num_events], of the present games so far.
     lengths: int [G], steps of the present games so far.
+    max_steps: see `is_complete`.
   """
   outcomes = np.zeros((len(seats), num_teams), np.float32)
-  return results_at(lengths >= MAX_STEPS, seats, outcomes, returns, lengths)
+  is_cut = lengths >= (max_steps or MAX_STEPS)
+  results = results_at(is_cut, seats, outcomes, returns, lengths)
+  return [result._replace(is_cut=True) for result in results]
 
 
 def make_row(outcome: Outcome) -> dict[str, Any]:
   """Returns a row for the evaluation log.
 
-  With several members, `member_returns` [N] holds the mean of each. In a game
-  of one team, `cross_returns` [N, N] holds the mean of teams of one `i` and
+  `num_cut_off` is the number of games that had not ended after
+  `Evaluation.max_num_steps`, if any. Metrics of the environment are means over
+  all games, as `metrics/NAME`. With several members, `member_returns` [N] holds
+  the mean of each. In a game of one team, `cross_returns` [N, N] holds the mean
+  of teams of one `i` and
   copies of `j`, and `self_play` and `cross_play` the means of its diagonal and
   of all others. With roles, `role_returns` holds the mean on the seats of each,
   NaN if members have none.
@@ -268,7 +283,10 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
     'episode_return_std': float(np.std(returns[is_member])),
     'episode_length': float(np.mean(lengths)),
     'num_episodes': int(is_member.sum()),
+    **episode_metrics.average([result.metrics for result in results]),
   }
+  if num_cut := sum(result.is_cut for result in results):
+    row['num_cut_off'] = num_cut
   if num_members > 1:
     row['member_returns'] = [
       float(np.mean(returns[seats == member])) for member in range(num_members)
@@ -323,10 +341,19 @@ def describe(row: Mapping[str, Any], num_steps: int) -> str:
   """
   main = 'held_out_score', 'elo', 'self_play', 'cross_play'
   names = [name for name in row if name.startswith('scores/') or name in main]
-  numbers = {name: row[name] for name in names or ['episode_return']}
+  measured = [
+    episode_metrics.PREFIX + name
+    for name in episode_metrics.SUCCESS
+    if episode_metrics.PREFIX + name in row
+  ]
+  names = [*(names or ['episode_return']), *measured]
+  numbers = {name: row[name] for name in names}
+  cut = ''
+  if num_cut := row.get('num_cut_off'):
+    cut = f' ({num_cut} cut off by Evaluation.max_num_steps)'
   return (
-    f'evaluation after {num_steps:,} steps, {row["num_episodes"]} episodes:'
-    f' {log_values.format_values(numbers)}'
+    f'evaluation after {num_steps:,} steps, {row["num_episodes"]}'
+    f' episodes{cut}: {log_values.format_values(numbers)}'
   )
 
 

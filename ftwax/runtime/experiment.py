@@ -13,7 +13,12 @@ import dm_env
 
 from ftwax import parts, registry, types
 from ftwax.agents.actor_critic import actor_critic_config
-from ftwax.environments import adapting, game_vectors, process_games
+from ftwax.environments import (
+  adapting,
+  episode_metrics,
+  game_vectors,
+  process_games,
+)
 from ftwax.population import players, population_config
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints
@@ -106,12 +111,16 @@ class Evaluation(parts.Part):
   Attributes:
     environment: the environment or game of evaluations if it differs from
       training, such as harder levels with the same specs; None to evaluate in
-      the training environment.
+      the training environment, in whole games where training ends episodes
+      at the loss of a life.
     greedy: whether evaluations take the most probable action.
+    max_num_steps: steps after which a game that has not ended is cut off, as a
+      draw; None for 30,000.
   """
 
   environment: adapting.Environment | None = None
   greedy: bool = True
+  max_num_steps: int | None = parts.option(None, low=1)
 
   def __post_init__(self) -> None:
     """Checks the environment."""
@@ -160,6 +169,11 @@ class ExperimentConfig(parts.Part):
     init_from: directory of an earlier run whose learned parameters a new run
       starts from, with this config and environment. See
       `runtime.initial_state`.
+    metrics: names of numbers that the environment measures beside its rewards,
+      such as entries of Gymnasium's `info`, to log as means over episodes: at
+      their last step, or over all steps by names such as `energy/sum` and
+      `energy/mean`; or `all`. `is_success` and `success` need no name. See
+      `environments.episode_metrics`.
     observers: watch training; see `Observer`, and `runtime.callbacks` for
       observers that end a run early or keep its best checkpoint.
     loggers: names of experiment trackers that the run's loggers also write to,
@@ -203,6 +217,7 @@ class ExperimentConfig(parts.Part):
 
   evaluation: Evaluation = Evaluation()  # noqa: RUF009
   init_from: str | None = None
+  metrics: str | tuple[str, ...] = ()
   observers: Sequence[Observer] = ()
   loggers: tuple[str, ...] | loggers_lib.LoggerFactory = ()
   replay: str | None = parts.option(None, choices=replay_options.KINDS)
@@ -221,6 +236,11 @@ class ExperimentConfig(parts.Part):
       )
     self.check_types()
     super().__post_init__()
+    if isinstance(self.metrics, str) and self.metrics != episode_metrics.ALL:
+      raise ValueError(
+        f"metrics ({self.metrics!r}) must be names, or 'all'; choose"
+        f' ({self.metrics!r},).'
+      )
     for one in self.observers:
       if not isinstance(one, Observer):
         raise ValueError(

@@ -15,6 +15,7 @@ import jax
 from ftwax import compilation, encodings, internal_rewards, types
 from ftwax.agents.actor_critic import replays
 from ftwax.environments import (
+  action_masks,
   functional,
   game_vectors,
   games,
@@ -130,22 +131,28 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     game=game,
     evaluation_game=evaluation_game,
     make_games=_make_games(experiment, factory),
-    make_evaluation_games=_make_games(experiment, evaluation_factory),
+    make_evaluation_games=_make_games(
+      experiment,
+      evaluation_factory,
+      whole_games=experiment.evaluation.environment is None,
+    ),
   )
 
 
 def describe_inputs(parts: Prepared) -> str:
   """Returns a line on what the entries of the observation are taken for."""
+  source = action_masks.describe(parts.spec.environment)
+  masks = f' Action masks: from {source}.' if source else ''
   torso = parts.experiment.agent.torso
   if parts.experiment.agent.network is not None or callable(torso):
-    return 'Observation: as your network or torso reads it.'
+    return f'Observation: as your network or torso reads it.{masks}'
   entries = embeddings.named_leaves(parts.spec.environment.observations)
   chosen = getattr(torso, 'encodings', {})
   words = [
     f'{name} {encodings.describe(spec, chosen.get(name))}'.strip()
     for name, spec in entries.items()
   ]
-  return f'Observation: {"; ".join(words)}.'
+  return f'Observation: {"; ".join(words)}.{masks}'
 
 
 def _read(
@@ -157,7 +164,10 @@ def _read(
   with contextlib.closing(
     game_vectors.make_games(factory, [seed], experiment.name)
   ) as vector:
-    return vector.spec, vector.game
+    game = vector.game
+    if game is not None:
+      game = functional.choose_metrics(game, experiment.metrics)
+    return vector.spec, game
 
 
 def _check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
@@ -269,15 +279,29 @@ def _make_evolve(
 def _make_games(
   experiment: experiment_lib.ExperimentConfig,
   factory: game_vectors.EnvironmentFactory,
+  whole_games: bool = False,
 ) -> MakeGames:
-  """Returns a function that makes games, in processes if configured."""
+  """Returns a function that makes games, in processes if configured.
+
+  Args:
+    experiment: the experiment.
+    factory: of its training or evaluation environments.
+    whole_games: see `game_vectors.GameVector.play_whole_games`.
+  """
   stepping = experiment.stepping
 
   def make(seeds: Sequence[int], name: str) -> game_vectors.GameVector:
-    if not stepping.processes:
-      return game_vectors.make_games(factory, seeds, name)
-    return process_games.ProcessGames(
-      factory, seeds, name, stepping.processes, stepping.timeout_s
-    )
+    made: game_vectors.GameVector
+    if stepping.processes:
+      made = process_games.ProcessGames(
+        factory, seeds, name, stepping.processes, stepping.timeout_s
+      )
+    else:
+      made = game_vectors.make_games(factory, seeds, name)
+    if experiment.metrics:
+      made.measure(experiment.metrics)
+    if whole_games:
+      made.play_whole_games()
+    return made
 
   return make

@@ -1,12 +1,14 @@
 """Rounds of a run, in all runtimes: seats, ratings, logs and generations."""
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.environments import episode_metrics
 from ftwax.population import evolution as evolution_lib
 from ftwax.population import matchmaking
 from ftwax.population import state as state_lib
@@ -73,6 +75,7 @@ class Rounds:
     self,
     episodes: rollout.Episodes,
     learner_steps: int,
+    measured: Sequence[Mapping[str, float]] = (),
     **more: Any,
   ) -> None:
     """Counts what was played, and logs the episodes that ended.
@@ -80,12 +83,14 @@ class Rounds:
     Args:
       episodes: leaves [..., N, M].
       learner_steps: number of updates of the whole run.
+      measured: metrics of the games that ended.
       **more: values to add to the row of the training log.
     """
     spec = self._parts.spec
     metrics: dict[str, Any] = {}
     for observer in self._experiment.observers:
       metrics.update(observer.get_metrics())
+    self._records.measure(measured)
     ended = np.asarray(episodes.ended)
     returns = np.asarray(episodes.returns)[ended]
     returns = returns.reshape(len(returns), spec.num_events)
@@ -100,7 +105,13 @@ class Rounds:
         spec, returns, np.asarray(episodes.lengths)[ended]
       )
       self._train_logger.write(
-        {**row, **metrics, **more, **self._records.counts._asdict()}
+        {
+          **row,
+          **episode_metrics.average(measured),
+          **metrics,
+          **more,
+          **self._records.counts._asdict(),
+        }
       )
 
   def end(

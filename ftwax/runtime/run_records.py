@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 
 from ftwax import compilation, types
-from ftwax.environments import environment_faults
+from ftwax.environments import environment_faults, episode_metrics
 from ftwax.networks import cores
 from ftwax.population import state as state_lib
 from ftwax.records import (
@@ -109,6 +109,10 @@ class RunRecords:
     self._episodes: deque[tuple[int, float]] = deque(
       maxlen=recent_episodes.MOST
     )
+    # Of the last episodes, for the terminal.
+    self._measured: deque[Mapping[str, float]] = deque(
+      maxlen=recent_episodes.MOST
+    )
     self._expects_ends = True
     self.is_whole = False
     self._restored: Counts | None = None
@@ -142,6 +146,25 @@ class RunRecords:
     """Mean of `recent_returns`; NaN without any."""
     returns = self.recent_returns
     return float(np.mean(returns)) if len(returns) else float('nan')
+
+  def measure(self, measured: Sequence[Mapping[str, float]]) -> None:
+    """Keeps the metrics of episodes that ended, for the terminal."""
+    self._measured.extend(measured)
+
+  @property
+  def headline_metric(self) -> dict[str, float]:
+    """The metric that the terminal shows, over the last episodes, if any.
+
+    It is the first one that the experiment names, or else success.
+    """
+    names = self._experiment.metrics
+    means = episode_metrics.average(list(self._measured))
+    chosen = names if isinstance(names, tuple) else ()
+    for name in (*chosen, *episode_metrics.SUCCESS):
+      label = episode_metrics.PREFIX + name
+      if label in means:
+        return {label: means[label]}
+    return {}
 
   @functools.cached_property
   def evaluation_logger(self) -> loggers.Logger:
@@ -213,6 +236,7 @@ class RunRecords:
           display.update(
             self.counts.actor_steps,
             **{self._parts.spec.headline or 'mean_return': self.mean_return},
+            **self.headline_metric,
             learner_steps=self.counts.learner_steps,
           )
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ftwax import compilation, types
 from ftwax.agents.actor_critic import faults
+from ftwax.environments import environment_faults
 from ftwax.records import checkpoints, game_files, run_directory, trackers
 from ftwax.runtime import devices as devices_lib
 from ftwax.runtime import (
@@ -163,7 +164,8 @@ def run_experiment(
     The result of the run.
 
   Raises:
-    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after saving a checkpoint.
+    KeyboardInterrupt: on a signal that ends a run, after saving a checkpoint;
+      see `signals.deferred_interrupts`.
     ImportError: if `experiment.watch` is set and the extra `web` is not
       installed.
     RunDirectoryError: if the directory is in use or belongs to another config.
@@ -318,16 +320,19 @@ def execute(
         check_interrupts,
       )
       records.save(run.snapshot())
-    except BaseException as error:
+    except BaseException as caught:
       # Saving may outlast the grace period of a signal.
       answer()
+      error = _after_signal(caught, check_interrupts)
       if run is not None:
         records.save_at_error(run.snapshot)
       what = 'Interrupted.'
       if not isinstance(error, KeyboardInterrupt):
         what = f'Stopped by an error; see {records.write_error(error)}.'
       print(what, run_records.describe_saved(directory), flush=True)
-      raise
+      if error is caught:
+        raise
+      raise error from caught
   generations.write_report(directory)
   skipped = int(np.max(run.training_state.skipped))
   if told := faults.describe_skipped(skipped, records.counts.learner_steps):
@@ -339,6 +344,21 @@ def execute(
     run.training_state,
     len(records.recent_returns),
   )
+
+
+def _after_signal(
+  error: BaseException, check_interrupts: Callable[[], None]
+) -> BaseException:
+  """Returns the error of a run, or that of a signal that has ended it.
+
+  A signal to all processes of a job may have ended a simulator.
+  """
+  if isinstance(error, environment_faults.EnvironmentFault):
+    try:
+      check_interrupts()
+    except KeyboardInterrupt as interrupt:
+      return interrupt
+  return error
 
 
 def _train(

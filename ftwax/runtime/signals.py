@@ -9,8 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Ctrl-C, a request to terminate, and a closed terminal.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Ctrl-C, a request to terminate, and a closed terminal. By name, since other
+# systems have fewer signals.
+_REQUESTS = 'SIGINT', 'SIGTERM', 'SIGHUP'
+
+# What clusters send before they end a job, and limits of CPU time every second.
+NOTICES = 'SIGUSR1', 'SIGUSR2', 'SIGXCPU'
 
 # Exit status of an interrupted run: 128 + SIGINT, as in shells.
 INTERRUPTED = 130
@@ -22,12 +26,15 @@ _END_S = 60.0
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], None]]:
-  """Defers Ctrl-C, SIGTERM and SIGHUP until the caller checks for them.
+  """Defers signals that end a run until the caller checks for them.
 
-  Signals that are ignored, such as SIGHUP under `nohup`, stay ignored.
+  These are Ctrl-C, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU. Those that
+  are ignored, such as SIGHUP under `nohup`, stay ignored, and SIGUSR1, SIGUSR2
+  and SIGXCPU stay with a program that handles them itself.
 
   An exception raised at an arbitrary point may be lost: Python ignores those in
-  callbacks of extensions and in finalizers. A second signal is not deferred.
+  callbacks of extensions and in finalizers. A second Ctrl-C, SIGTERM or SIGHUP
+  is not deferred.
 
   Yields:
     A function that raises KeyboardInterrupt if a signal has arrived. Outside
@@ -41,23 +48,34 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
   def handle(signum: int, frame: Any) -> None:
     del frame
     received.append(signal.Signals(signum).name)
-    if len(received) > 1:
+    if len(received) > 1 and received[-1] in _REQUESTS:
       raise KeyboardInterrupt(received[-1])
 
   def check() -> None:
     if received:
       raise KeyboardInterrupt(received[0])
 
-  before = {
-    signum: signal.signal(signum, handle)
-    for signum in _SIGNALS
-    if signal.getsignal(signum) is not signal.SIG_IGN
-  }
+  before = {signum: signal.signal(signum, handle) for signum in _find()}
   try:
     yield check
   finally:
     for signum, handler in before.items():
-      signal.signal(signum, handler)
+      # The next second of CPU time brings another one.
+      is_limit = signum.name == 'SIGXCPU' and signum.name in received
+      signal.signal(signum, signal.SIG_IGN if is_limit else handler)
+
+
+def _find() -> list[signal.Signals]:
+  """Returns the signals that end a run: neither ignored nor another's."""
+  found = []
+  for name in (*_REQUESTS, *NOTICES):
+    if (signum := getattr(signal, name, None)) is None:
+      continue
+    handler = signal.getsignal(signum)
+    is_free = name in _REQUESTS or handler is signal.SIG_DFL
+    if handler is not signal.SIG_IGN and is_free:
+      found.append(signum)
+  return found
 
 
 @contextlib.contextmanager
@@ -88,11 +106,12 @@ def answered_in_time(
     return
   ours, theirs = socket.socketpair()
   theirs.setblocking(False)
+  ends_run = _find()
   answered, ended = threading.Event(), threading.Event()
 
   def watch() -> None:
     # Every signal with a handler in Python is written, also e.g. SIGCHLD.
-    while (received := ours.recv(1)) and received[0] not in _SIGNALS:
+    while (received := ours.recv(1)) and received[0] not in ends_run:
       pass
     if not received or ended.wait(patience_s):
       return

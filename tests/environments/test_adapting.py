@@ -154,7 +154,6 @@ def test_an_environment_has_a_name(environment, name):
     (fakes.FakeEnvironment(fakes.make_vector_spec()), 'pass a function that'),
     ('CartPol-v1', r"environment \('CartPol-v1'\).*Did you mean: `CartPole`"),
     (lambda one, two: Counting(), r'must be made from a seed, or from nothing'),
-    (lambda seed: gymnasium.make_vec('CartPole-v1', 2), 'VectorFactory'),
   ],
 )
 def test_first_mistakes_are_told_with_a_remedy(environment, message):

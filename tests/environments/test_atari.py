@@ -139,6 +139,16 @@ def test_life_loss_leaves_every_life_an_episode():
   assert games >= 1 and 4 * games <= lives
 
 
+def test_whole_games_have_all_lives():
+  options = {'terminal_on_life_loss': True, 'noop_max': 0, 'sticky_actions': 0}
+  environment = make('breakout', **options)
+  environment.play_whole_games()
+  timestep = environment.reset()
+  while not timestep.last():
+    timestep = environment.step(1)
+  assert environment._ale.lives() == 0
+
+
 def test_reset_within_a_life_starts_a_new_game():
   options = {'terminal_on_life_loss': True, 'noop_max': 0, 'sticky_actions': 0}
   environment = make('breakout', **options)

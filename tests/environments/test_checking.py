@@ -143,7 +143,9 @@ def test_the_command_checks_a_file(tmp_path, capsys):
 _PAGE = pathlib.Path(__file__).parents[2] / 'docs/how_to'
 _SPACES = re.findall(
   r'^\| `([A-Z].*\))` \| (.*) \|$',
-  (_PAGE / 'observations_and_actions.md').read_text('utf-8'),
+  (_PAGE / 'observations_and_actions.md')
+  .read_text('utf-8')
+  .partition('## Legal actions')[0],
   re.MULTILINE,
 )
 
@@ -168,5 +170,5 @@ def test_the_page_says_what_each_space_is_taken_for(text, taken_for):
   assert found.facts["observation['x']"].endswith(f'taken for {taken_for}')
 
 
-def test_the_page_has_twelve_spaces():
-  assert len(_SPACES) == 12
+def test_the_page_has_thirteen_spaces():
+  assert len(_SPACES) == 13

@@ -136,20 +136,23 @@ def test_games_of_several_seats_are_told_alike():
 
 def test_an_adapters_own_line_is_not_the_users():
   class Half(gymnasium.Env):
-    observation_space = spaces.Dict(
-      x=spaces.Box(0, 1, (1,)), y=spaces.Box(0, 1, (1,))
-    )
-    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(0, 1, (1,))
+    action_space = spaces.Box(-1, 1, (1,))
 
     def reset(self, seed=None, options=None):
-      return {'x': np.zeros(1, np.float32)}, {}
+      return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+      both = np.array([True, False])
+      return np.zeros(1, np.float32), 1.0, both, both, {}
 
   made = game_vectors.make_games(lambda seed: Half(), [0], 'half')
+  made.reset()
   with pytest.raises(
     environment_faults.EnvironmentFault, match='the adapter could not take'
   ) as info:
-    made.reset()
-  assert 'gymnasium_spaces.py' in str(info.value)
+    made.step(np.zeros((1, 1), np.float32))
+  assert 'gymnasium_adapter.py' in str(info.value)
   assert 'fix the environment' not in str(info.value)
 
 
@@ -165,3 +168,35 @@ def test_an_adapters_message_is_left_as_it_is():
   made = game_vectors.make_games(lambda seed: Old(), [0], 'old')
   with pytest.raises(ValueError, match='render_mode .None. of'):
     made.reset()
+
+
+def _needs_a_package(seed):
+  import a_package_that_is_missing.inside  # noqa: F401
+
+
+def _needs_an_extra(seed):
+  class DependencyNotInstalled(Exception):  # noqa: N818 Gymnasium's name.
+    pass
+
+  try:
+    import imageio_that_is_missing  # noqa: F401
+  except ImportError as error:
+    raise DependencyNotInstalled(
+      'imageio is not installed, run `pip install "gymnasium[mujoco]"`'
+    ) from error
+
+
+@pytest.mark.parametrize(
+  ('make', 'package'),
+  [
+    (_needs_a_package, 'a_package_that_is_missing'),
+    (_needs_an_extra, r'gymnasium\[mujoco\]'),
+  ],
+)
+def test_a_missing_package_is_no_fault_of_the_environment(make, package):
+  with pytest.raises(
+    environment_faults.EnvironmentFault,
+    match=f'install what it needs, as by `pip install {package}`',
+  ) as caught:
+    game_vectors.make_games(make, [0], 'maze')
+  assert 'fix the environment' not in str(caught.value)

@@ -1,6 +1,7 @@
 """Games whose environments step in other processes."""
 
 import contextlib
+import errno
 import functools
 import os
 import pathlib
@@ -20,6 +21,7 @@ import pytest
 from ftwax.environments import (
   environment_faults,
   game_vectors,
+  game_worker,
   games,
   gymnasium_adapter,
   process_games,
@@ -347,3 +349,20 @@ def _is_running(pid):
     with open(f'/proc/{pid}/stat') as file:
       return file.read().rsplit(')', 1)[1].split()[0] != 'Z'
   return False
+
+
+def test_shared_memory_is_allocated_at_once(tmp_path):
+  spec = game_vectors.read_spec(make_fake, 'maze')
+  with open(tmp_path / 'memory', 'w+b') as file:
+    game_worker.map_memory(file.fileno(), spec, 50_000)
+    found = os.fstat(file.fileno())
+    assert found.st_size > 1e6 and found.st_blocks * 512 >= found.st_size
+
+
+def test_too_little_shared_memory_is_named(monkeypatch):
+  def fail(descriptor, offset, size):
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(os, 'posix_fallocate', fail)
+  with pytest.raises(OSError, match=r'/dev/shm.* bytes free.*--shm-size=1g'):
+    process_games.ProcessGames(make_fake, [0, 1], 'maze', 2, 30.0)

@@ -9,6 +9,7 @@ import pytest
 
 from ftwax import types
 from ftwax.environments import (
+  adapting,
   game_vectors,
   gymnasium_adapter,
   specified,
@@ -167,3 +168,90 @@ def test_a_factory_of_vectors_makes_one_row_by_default():
   factory = vector.VectorFactory(make_vector)
   assert types.make_environment_spec(factory(0)).actions.num_values == 2
   assert factory(0).num_environments == 1
+
+
+class Both(gymnasium.Env, gymnasium.vector.VectorEnv):
+  """A single environment by one base class and a vector by another."""
+
+  def __init__(self, num_envs=4):
+    self._envs = gymnasium.make_vec(
+      'CartPole-v1', num_envs, vectorization_mode='sync', max_episode_steps=15
+    )
+    for name in (
+      'num_envs',
+      'metadata',
+      'observation_space',
+      'action_space',
+      'single_observation_space',
+      'single_action_space',
+    ):
+      setattr(self, name, getattr(self._envs, name))
+
+  def reset(self, *, seed=None, options=None):
+    return self._envs.reset(seed=seed)
+
+  def step(self, actions):
+    return self._envs.step(actions)
+
+  def close(self, **options):
+    self._envs.close()
+
+
+def _bare(num_envs):
+  return gymnasium.make_vec(
+    'CartPole-v1', num_envs, vectorization_mode='sync', max_episode_steps=15
+  )
+
+
+@pytest.mark.parametrize(
+  'environment',
+  [
+    lambda seed: Both(),
+    lambda: Both(),
+    Both,
+    lambda seed: _bare(4),
+    lambda num_envs, seed: _bare(num_envs),
+    lambda num_environments: _bare(num_environments),
+    lambda seed: make_vector(4, seed),
+  ],
+)
+@pytest.mark.parametrize('num_games', [1, 3, 4, 10])
+def test_functions_that_make_vectors_are_taken(environment, num_games):
+  factory = adapting.make_factory(adapting.accept(environment))
+  seeds = range(5, 5 + num_games)
+  made = game_vectors.make_games(factory, seeds, 'test')
+  alone = game_vectors.make_games(make_single, seeds, 'test')
+  assert made.num_games == num_games and made.spec == alone.spec
+  jax.tree.map(np.testing.assert_array_equal, made.reset(), alone.reset())
+  rng = np.random.default_rng(0)
+  num_ended = 0
+  for _ in range(40):
+    action = rng.integers(0, 2, num_games)
+    timestep = made.step(action)
+    jax.tree.map(np.testing.assert_array_equal, timestep, alone.step(action))
+    ended = np.flatnonzero(timestep.step_type == LAST).tolist()
+    num_ended += len(ended)
+    assert len(made.episode_metrics(ended)) == len(ended)
+  assert num_ended >= num_games
+  made.close()
+
+
+def test_an_object_that_is_a_vector_is_refused_with_the_way():
+  with pytest.raises(
+    types.InvalidTypeError, match='pass a function of a seed that makes it'
+  ):
+    adapting.accept(Both())
+
+
+def test_rows_that_are_left_over_are_closed_and_measured():
+  closed = []
+
+  class Closing(Both):
+    def close(self, **options):
+      closed.append(self.num_envs)
+      super().close()
+
+  made = game_vectors.make_games(lambda seed: Closing(), range(6), 'test')
+  made.reset()
+  made.close()
+  assert closed == [4, 4]

@@ -370,7 +370,7 @@ def test_action_that_is_neither_discrete_nor_a_vector_is_refused():
     (specs.Array((4,), np.uint8), specs.DiscreteArray(3)),
     (specs.Array((3, 1), np.uint8), specs.DiscreteArray(3)),
     (
-      specs.Array((3,), np.uint8),
+      {'jump': specs.Array((3,), np.uint8)},
       {'move': specs.DiscreteArray(3)},
     ),
     (
@@ -382,7 +382,7 @@ def test_action_that_is_neither_discrete_nor_a_vector_is_refused():
 def test_mask_that_does_not_fit_is_refused(mask, actions):
   spec = _environment_spec({'x': VECTOR, types.ACTION_MASK: mask}, actions)
   with pytest.raises(
-    ValueError, match=r"'action_mask'\] \(.*\) must be those of the logits"
+    ValueError, match=r"'action_mask' \(.*\) must be those of the logits"
   ):
     recurrent.make_recurrent_network(spec, make_core=MAKE_CORE['lstm'])
 

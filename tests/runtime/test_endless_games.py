@@ -5,10 +5,13 @@ import logging
 import types
 
 import fakes
+import gymnasium
 import jax
 import numpy as np
 import pytest
 
+import ftwax
+from ftwax.agents import ppo
 from ftwax.environments import environment_faults, game_vectors
 from ftwax.networks import cores
 from ftwax.population import seating
@@ -26,7 +29,7 @@ def _short(monkeypatch):
   monkeypatch.setattr(evaluations, '_CHECK_PERIOD', 10)
 
 
-def _play(lengths, games_per_place):
+def _play(lengths, games_per_place, max_steps=None):
   made = game_vectors.make_games(
     lambda seed: fakes.FakeEnvironment(_SPEC, lengths[seed], seed=seed),
     range(len(lengths)),
@@ -39,7 +42,7 @@ def _play(lengths, games_per_place):
   plan = evaluation.Plan(seats, rows, games_per_place, {})
   action = np.zeros(len(lengths), np.int32)
   results = evaluations.play(
-    arena, lambda: arena.step(action), rows, games_per_place, 'maze'
+    arena, lambda: arena.step(action), rows, games_per_place, 'maze', max_steps
   )
   return evaluation.Outcome(plan, evaluation.count_results(results, plan))
 
@@ -125,3 +128,51 @@ def test_episodes_longer_than_a_window_are_told_of_once(
   for message in warnings():
     assert 'maze have 21 steps on average' in message
     assert 'num_layers * window (20)' in message
+
+
+@pytest.mark.parametrize('max_steps', [20, 70])
+def test_the_limit_is_an_option_and_the_reason_is_told(max_steps):
+  outcome = _play([10**6, 5], 1, max_steps)
+  lengths = {result.place: result.length for result in outcome.results}
+  assert lengths == {0: max_steps, 1: 5}
+  row = evaluation.make_row(outcome)
+  assert row['num_cut_off'] == 1
+  assert '2 episodes (1 cut off by Evaluation.max_num_steps)' in (
+    evaluation.describe(row, 100)
+  )
+
+
+def test_games_that_end_are_not_cut_off():
+  row = evaluation.make_row(_play([5, 7], 1))
+  assert 'num_cut_off' not in row
+  assert 'cut off' not in evaluation.describe(row, 100)
+
+
+class _Endless(gymnasium.Env):
+  observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
+  action_space = gymnasium.spaces.Discrete(2)
+
+  def reset(self, *, seed=None, options=None):
+    super().reset(seed=seed)
+    return np.zeros(2, np.float32), {}
+
+  def step(self, action):
+    return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+def test_a_run_has_the_limit(tmp_path, capsys):
+  ftwax.run(
+    ftwax.ExperimentConfig(
+      agent=ppo.PPOConfig(core='feed_forward', batch_size=4, num_minibatches=2),
+      environment=_Endless,
+      max_num_actor_steps=200,
+      num_environments=2,
+      evaluation=ftwax.Evaluation(max_num_steps=30),
+    ),
+    run_dir=tmp_path,
+    eval_every=200,
+    num_eval_episodes=2,
+  )
+  assert '(2 cut off by Evaluation.max_num_steps): episode_return 30' in (
+    capsys.readouterr().out
+  )

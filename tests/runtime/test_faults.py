@@ -211,7 +211,7 @@ _HANGS = {
 
 
 @pytest.mark.parametrize('hang', _HANGS)
-@pytest.mark.parametrize('name', ['SIGTERM', 'SIGINT', 'SIGHUP'])
+@pytest.mark.parametrize('name', ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1'])
 def test_a_signal_ends_what_hangs(hang, name):
   directory = os.path.dirname(signals.__file__)
   with subprocess.Popen(

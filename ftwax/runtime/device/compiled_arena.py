@@ -27,10 +27,12 @@ class Results(NamedTuple):
     ended: bool [G], whether a game ended at each index.
     outcome: float32 [G, num_teams], valid where a game ended; see
       `functional.FunctionalGame.outcome`.
+    metrics: float32 [G] by name, valid where a game ended; () for none.
   """
 
   ended: types.Array
   outcome: types.Array
+  metrics: Any = ()
 
 
 class MatchState(NamedTuple):
@@ -117,10 +119,12 @@ class Arena:
 
     Returns:
       The new state, the timesteps of members [N, M, ...], and the `Results`;
-      `()` in single-seat games.
+      `()` in single-seat games that measure nothing.
     """
     state, timestep = self.step_games(state, action)
-    results = () if state.match is None else self.results(state, timestep)
+    results: Any = ()
+    if state.match is not None or self.games.metrics is not None:
+      results = self.results(state, timestep)
     return state, self.to_members(state, timestep), results
 
   def step_games(
@@ -146,7 +150,10 @@ class Arena:
     ended = timestep.step_type[:, 0] == types.LAST
     if self.games.spec.absences:
       ended = absences.is_over(timestep.step_type)
-    return Results(ended, self.games.outcome(state.games))
+    metrics = (
+      () if self.games.metrics is None else self.games.metrics(state.games)
+    )
+    return Results(ended, self.games.outcome(state.games), metrics)
 
   def to_members(
     self, state: ArenaState, tree: types.ArrayTree

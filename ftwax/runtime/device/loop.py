@@ -235,8 +235,11 @@ class Loop:
       None if match is None else match.routes.seats,
       report.episodes,
     )
-    # Recorded, and of no use to the host.
-    report = report._replace(episodes=report.episodes._replace(results=()))
+    # Outcomes are recorded, and of no use to the host.
+    results = report.episodes.results
+    if results:
+      results = results._replace(outcome=()) if results.metrics else ()
+    report = report._replace(episodes=report.episodes._replace(results=results))
     return (
       state._replace(
         population=population,

@@ -48,12 +48,14 @@ class _Step(NamedTuple):
     outcome: float32 [T, G, num_teams], valid where a game ended.
     returns: float32 [T, G, P, num_events], of the current game so far.
     lengths: int32 [T, G], of the current game so far.
+    metrics: float32 [T, G] by name, valid where a game ended; () for none.
   """
 
   ended: types.Array
   outcome: types.Array
   returns: types.Array
   lengths: types.Array
+  metrics: Any
 
 
 class Matches:
@@ -65,6 +67,7 @@ class Matches:
     actor: types.ActorCore,
     mesh: jax.sharding.Mesh,
     name: str = 'game',
+    max_steps: int | None = None,
   ):
     """Prepares the compiled functions.
 
@@ -73,7 +76,9 @@ class Matches:
       actor: selects actions for one member.
       mesh: the devices that hold the members' variables.
       name: name of the games in messages.
+      max_steps: see `evaluation.is_complete`.
     """
+    self._max_steps = max_steps
     self._name = name
     self._arena = arena
     self._actor = actor
@@ -120,16 +125,25 @@ class Matches:
     results: list[evaluation.GameResult] = []
     num_ended = lengths = np.zeros(len(seats), np.int64)
     while not evaluation.is_complete(
-      num_ended, games_per_place, lengths, self._name
+      num_ended, games_per_place, lengths, self._name, self._max_steps
     ):
       state, steps = self._play(variables, state)
       steps = jax.device_get(steps)
       num_ended = num_ended + steps.ended.sum(axis=0)
       lengths = np.where(steps.ended[-1], 0, steps.lengths[-1])
-      for ended, outcome, returns, so_far in zip(*steps, strict=True):
-        results += evaluation.results_at(ended, seats, outcome, returns, so_far)
+      for row in range(len(steps.ended)):
+        ended, *played, metrics = jax.tree.map(
+          lambda leaf, row=row: leaf[row], steps
+        )
+        for result in evaluation.results_at(ended, seats, *played):
+          own = {name: float(metrics[name][result.place]) for name in metrics}
+          results.append(result._replace(metrics=own))
     return results + evaluation.endless_results(
-      seats, max(self._arena.seating.teams) + 1, steps.returns[-1], lengths
+      seats,
+      max(self._arena.seating.teams) + 1,
+      steps.returns[-1],
+      lengths,
+      self._max_steps,
     )
 
   def _start_games(self, key: types.Key, seats: types.Array) -> _State:
@@ -160,12 +174,13 @@ class Matches:
     def step(state: _State, _: None) -> tuple[_State, _Step]:
       action, actor = select_action(variables, state.timestep, state.actor)
       arena_state, timestep = arena.step_games(state.arena, action)
-      ended, outcome = arena.results(arena_state, timestep)
+      ended, outcome, metrics = arena.results(arena_state, timestep)
       done = _Step(
         ended=ended,
         outcome=outcome,
         returns=state.returns + timestep.reward.reshape(state.returns.shape),
         lengths=state.lengths + absences.has_moved(timestep.step_type),
+        metrics=metrics,
       )
       state = _State(
         arena=arena_state,

@@ -252,7 +252,11 @@ class _Run:
       parts.evaluation_game, plan.seating, list(plan.opponents.values())
     )
     games = matches.Matches(
-      arena, parts.evaluation_policy, self._compiled.mesh, parts.experiment.name
+      arena,
+      parts.evaluation_policy,
+      self._compiled.mesh,
+      parts.experiment.name,
+      parts.experiment.evaluation.max_num_steps,
     )
     with compilation.shown(f'{parts.experiment.name}: compiling evaluations'):
       games.compile(types.actor_variables(self._state.training), plan.seats)
@@ -280,7 +284,9 @@ class _Run:
     skipped = report.skipped_in_a_row  # [K, U, N]
     num_updates = skipped.size // num_members
     self._rounds.record(
-      report.episodes, records.counts.learner_steps + num_updates
+      report.episodes,
+      records.counts.learner_steps + num_updates,
+      _read_metrics(report.episodes.results),
     )
     self._check_timesteps(report.episodes)
     self._is_faulty = False
@@ -326,3 +332,13 @@ class _Run:
         'have a finite sum over an episode',
         'make rewards smaller',
       )
+
+
+def _read_metrics(results: Any) -> list[dict[str, float]]:
+  """Returns the metrics of games that ended, by `compiled_arena.Results`."""
+  if not results:
+    return []
+  ended = np.asarray(results.ended)
+  values = {name: np.asarray(x)[ended] for name, x in results.metrics.items()}
+  rows = zip(*(column.tolist() for column in values.values()), strict=True)
+  return [dict(zip(values, row, strict=True)) for row in rows]

@@ -103,8 +103,15 @@ class Actor:
     metrics: dict[str, float] = {}
     for observer in parts.experiment.observers:
       metrics.update(observer.get_metrics())
+    measured = [] if self._actors is None else self._actors.take_metrics()
     played = messages.Played(
-      num_steps, episodes, ends_round, items is not None, fault, metrics
+      num_steps,
+      episodes,
+      ends_round,
+      items is not None,
+      fault,
+      metrics,
+      measured,
     )
     return played, *(items or [None] * self._num_learners)
 
@@ -254,6 +261,10 @@ class _Watched:
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
     return self._call(self._games.outcomes, places)
+
+  def episode_metrics(self, places: Sequence[int]) -> Any:
+    """Returns the metrics of games that have just ended."""
+    return self._call(self._games.episode_metrics, places)
 
   def _call(self, method: Callable[..., Any], *args: Any) -> Any:
     self.entered_at = time.monotonic()

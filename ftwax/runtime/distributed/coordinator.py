@@ -302,7 +302,11 @@ class Coordinator:
     )
     index = int(name.partition('/')[2])
     self._rounds.record(
-      played.episodes, self._learner_steps, actor=index, **played.metrics
+      played.episodes,
+      self._learner_steps,
+      played.measured,
+      actor=index,
+      **played.metrics,
     )
 
   def _note_learned(self, call: _Call, learned: messages.Learned) -> None:

@@ -34,6 +34,7 @@ class Played(NamedTuple):
     has_items: whether trajectories come with it.
     fault: why the environments were made again; None if they were not.
     metrics: metrics of the actor's observers.
+    measured: metrics of the games that ended; see `episode_metrics`.
   """
 
   num_steps: int
@@ -42,6 +43,7 @@ class Played(NamedTuple):
   has_items: bool
   fault: str | None
   metrics: Mapping[str, float]
+  measured: Sequence[Mapping[str, float]] = ()
 
 
 class Learned(NamedTuple):

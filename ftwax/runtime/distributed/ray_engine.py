@@ -27,6 +27,7 @@ from absl import logging
 
 from ftwax import extras
 from ftwax.records import files
+from ftwax.runtime import signals
 from ftwax.runtime.distributed import engine, leftovers
 from ftwax.runtime.distributed import settings as settings_lib
 
@@ -371,15 +372,23 @@ def _not_joined(cluster: str, error: Exception) -> ConnectionError:
 
 @contextlib.contextmanager
 def _same_signals() -> Any:
-  """Keeps the handlers of signals, which Ray replaces."""
+  """Keeps the handlers of signals, which Ray replaces.
+
+  The processes that Ray starts never get those that a cluster sends to all
+  processes of a job: they inherit that they are blocked. The coordinator
+  answers them.
+  """
   if threading.current_thread() is not threading.main_thread():
     yield
     return
   numbers = (signal.SIGINT, signal.SIGTERM)
   before = {number: signal.getsignal(number) for number in numbers}
+  notices = {getattr(signal, n) for n in signals.NOTICES if hasattr(signal, n)}
+  mask = signal.pthread_sigmask(signal.SIG_BLOCK, notices)
   try:
     yield
   finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     for number, handler in before.items():
       signal.signal(number, handler)
 

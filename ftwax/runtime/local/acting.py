@@ -5,7 +5,7 @@ the games show is written to arrays of NumPy, which are trajectories of the
 layout of `device.rollout`.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dm_env
@@ -69,6 +69,7 @@ class Actors:
     self._observers = [one for one in observers if one.sees_steps]
     self._played = np.zeros(seating.num_games, bool)
     self._round_steps = 0
+    self._measured: list[Mapping[str, float]] = []
     self._absences = arena.absences
     self._anchor: Any = ()
 
@@ -158,6 +159,11 @@ class Actors:
       jax.tree.map(np.copyto, into, compacted)
     return episodes
 
+  def take_metrics(self) -> list[Mapping[str, float]]:
+    """Returns the metrics of games that ended since the last call."""
+    measured, self._measured = self._measured, []
+    return measured
+
   def save(self) -> ActorsState | None:
     """Returns the state between rollouts; None if games cannot be saved."""
     arena = self.arena.save()
@@ -231,6 +237,7 @@ class Actors:
     self._timestep = timestep = self.arena.step(action)
     rows.set_choice(step, choice)
     rows.set_timestep(step + 1, timestep)
+    self._measured += self.arena.episode_metrics()
     for observer in self._observers:
       observer.observe(self.arena, timestep, action)
 

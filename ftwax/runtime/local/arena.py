@@ -5,7 +5,7 @@ the interface of a vector of environments. The arena itself lets opponents act,
 which do not learn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dm_env
@@ -117,6 +117,21 @@ class Arena(specified.Specified, dm_env.Environment):
       outcomes[places] = self.games.outcomes(places.tolist())
     return outcomes
 
+  def episode_metrics(self) -> list[dict[str, float]]:
+    """Returns the metrics of games that ended with the last step, if any."""
+    if types.LAST not in self.timestep.step_type:
+      return []
+    places = np.flatnonzero(self.ended).tolist()
+    return self.games.episode_metrics(places) if places else []
+
+  @property
+  def infos(self) -> Sequence[Mapping[str, Any]]:
+    """What the environments returned last beside observations, for observers.
+
+    Empty for those that step in other processes or in JAX.
+    """
+    return getattr(self.games, 'infos', [{}] * self.games.num_games)
+
   def save(self) -> ArenaState | None:
     """Returns the state after a step; None if the games cannot be saved."""
     games = self.games.save()
@@ -176,5 +191,5 @@ def _check_player(
   if player.reads_games and not isinstance(games, compiled_games.CompiledGames):
     raise types.InvalidTypeError(
       f'opponent {index} must act on observations in Python games, but reads'
-      ' game states; use players.frozen, or games in JAX.'
+      ' game states; use population.observing_player, or a game in JAX.'
     )

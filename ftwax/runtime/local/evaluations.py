@@ -36,6 +36,7 @@ class Evaluator:
       entropy: seeds games and actors, together with the experiment's seed.
     """
     self._name = parts.experiment.name
+    self._max_steps = parts.experiment.evaluation.max_num_steps
     self._plan = plan = evaluation.make_plan(parts, num_episodes)
     seeds = arena_lib.make_seeds(
       (parts.experiment.seed, *entropy), plan.seating.num_games
@@ -64,6 +65,7 @@ class Evaluator:
       plan.seats,
       plan.games_per_place,
       self._name,
+      self._max_steps,
     )
     return evaluation.Outcome(plan, evaluation.count_results(results, plan))
 
@@ -78,6 +80,7 @@ def play(
   seats: types.NumpyArray,
   games_per_place: int,
   name: str,
+  max_steps: int | None = None,
 ) -> list[evaluation.GameResult]:
   """Plays games that have just started, until enough have ended.
 
@@ -87,6 +90,7 @@ def play(
     seats: int32 [G, P], the player on each seat.
     games_per_place: minimum number of games at each of the `G` indices.
     name: name of the environment in messages.
+    max_steps: see `evaluation.is_complete`.
 
   Returns:
     The results of all games that ended, in the order in which they ended, then
@@ -96,6 +100,7 @@ def play(
   returns = np.zeros((*seats.shape, num_events), np.float32)
   lengths, num_ended = np.zeros((2, len(seats)), np.int64)
   results: list[evaluation.GameResult] = []
+  period = min(_CHECK_PERIOD, max_steps or _CHECK_PERIOD)
   for num_steps in itertools.count(1):
     step()
     timestep, ended = arena.timestep, arena.ended
@@ -105,17 +110,24 @@ def play(
     returns[(step_type == types.FIRST).all(axis=1)] = 0.0
     lengths += absences.has_moved(step_type)
     if ended.any():
-      results += evaluation.results_at(
+      found = evaluation.results_at(
         ended, seats, arena.outcomes(), returns, lengths
       )
+      measured = arena.episode_metrics()
+      results += [
+        result._replace(metrics=own)
+        for result, own in zip(found, measured, strict=True)
+      ]
       returns[ended], lengths[ended] = 0.0, 0
       num_ended += ended
-    if (ended.any() or num_steps % _CHECK_PERIOD == 0) and (
-      evaluation.is_complete(num_ended, games_per_place, lengths, name)
+    if (ended.any() or num_steps % period == 0) and (
+      evaluation.is_complete(
+        num_ended, games_per_place, lengths, name, max_steps
+      )
     ):
       break
   return results + evaluation.endless_results(
-    seats, max(arena.games.spec.teams) + 1, returns, lengths
+    seats, max(arena.games.spec.teams) + 1, returns, lengths, max_steps
   )
 
 

@@ -176,7 +176,8 @@ class _Run:
     )
     num_updates = self._sizes.num_updates
     learner_steps = self._records.counts.learner_steps + num_updates
-    self._rounds.record(episodes, learner_steps)
+    measured = self._actors.take_metrics()
+    self._rounds.record(episodes, learner_steps, measured)
     if self._actors.is_round_over(self._experiment.steps_per_round):
       self._end_round()
     elif self._records.done:
