@@ -22,6 +22,7 @@ _FUNCTIONAL = [
   'dm-env>=1.6',
   'dm-haiku>=0.0.17',
   'flatbuffers>=2.0',  # What `jax.export` writes.
+  'gymnasium>=1.2',
   'jax>=0.6.2',
   'matplotlib>=3.8',
   'numpy>=1.23',
@@ -51,11 +52,8 @@ _REVERB = [
   'ml-dtypes<0.6',
 ]
 
-_GYM = ['gymnasium>=1.2']
-
 # Atari and the games of several players.
 _ENVS = [
-  *_GYM,
   'ale-py>=0.12.1',
   'mpe2>=1.1',
   'opencv-python-headless>=4.8',
@@ -89,15 +87,20 @@ _ONNX = [
   'onnxruntime>=1.24; python_version >= "3.11" and python_version < "3.14"',
 ]
 
-_DEV = [
-  'axe-core-python>=0.1',
+# What `pytest` needs; tests that need more are skipped without it.
+_TEST = [
   'hypothesis>=6.100',
+  'pytest>=9',
+  'pytest-xdist>=3.6',
+]
+
+_DEV = [
+  *_TEST,
+  'axe-core-python>=0.1',
   'httpx2>=2',
   'jupytext>=1.16',
   'mypy>=1.18',
   'playwright>=1.50',
-  'pytest>=9',
-  'pytest-xdist>=3.6',
   'ruff>=0.14',
   'setuptools>=77',
   'trustme>=1.2',
@@ -173,12 +176,12 @@ setuptools.setup(
     'benchmarks': _BENCHMARKS,
     'distributed': _DISTRIBUTED,
     'envs': _ENVS,
-    'gym': _GYM,
     'dev': _DEV,
     'docs': _DOCS,
     'loggers': ['wandb>=0.19'],
     'onnx': _ONNX,
     'physics': _PHYSICS,
+    'test': _TEST,
     'web': _WEB,
   },
 )

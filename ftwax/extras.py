@@ -32,12 +32,13 @@ def required(
     remedy = remedy or (install(extra) if extra else f'pip install {package}')
     raise ImportError(
       f'{package} must be installed ({error}); run {remedy}.'
-    ) from error
+    ) from None
 
 
 def install(extra: str) -> str:
   """Returns the command that installs an extra, here or in a clone."""
   part = f'[{extra}]' if extra else ''
   if (pathlib.Path(__file__).parents[1] / 'setup.py').exists():
-    return f'uv sync, or pip install -c constraints.txt -e ".{part}"'
+    option = f' --extra {extra}' if extra else ''
+    return f'uv sync{option}, or pip install -c constraints.txt -e ".{part}"'
   return f'pip install "ftwax{part}"'

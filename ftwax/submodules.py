@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ftwax import import_guard
+
 
 def on_first_use(
   package: str,
@@ -33,7 +35,8 @@ def on_first_use(
     )
 
   def names() -> list[str]:
-    import pkgutil  # Not for `import ftwax`: it takes as long as the rest.
+    with import_guard.guarded():  # It takes as long as all of `import ftwax`.
+      import pkgutil
 
     module = sys.modules[package]
     found = {one.name for one in pkgutil.iter_modules(module.__path__)}

@@ -32,6 +32,7 @@ def _build(kind, tree, folder):
 @pytest.fixture(scope='module')
 def archives(tmp_path_factory):
   """Builds both; returns the unpacked source and the wheel."""
+  pytest.importorskip('setuptools', reason='the extra dev is not there')
   folder = tmp_path_factory.mktemp('archives')
   # What is beside the sources in a folder that was worked in stays there.
   sources = [ROOT / name for name in ('ftwax', 'tests', 'docs', 'benchmarks')]

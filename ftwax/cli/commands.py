@@ -19,7 +19,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 
-from ftwax import import_guard, suggestions
+from ftwax import errors, import_guard, suggestions
 from ftwax.cli import flags
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -77,29 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def expected_errors() -> tuple[type[Exception], ...]:
-  """Returns the errors caused by the user's values, data, machine or ports.
-
-  For these the message suffices; any other error is a bug.
-  """
-  errors = (ValueError, OSError, ArithmeticError, ImportError)
-  # Slow imports, and nothing else raises these.
-  engine = sys.modules.get('ftwax.runtime.distributed.engine')
-  nodes = (engine.NodeFailedError, engine.NodeLostError) if engine else ()
-  try:
-    from ftwax.environments import environment_faults  # Slow imports.
-    from ftwax.records import checkpoints, run_directory
-  except ImportError:  # Of a package that `ftwax doctor` misses.
-    return errors
-  return (
-    *errors,
-    environment_faults.EnvironmentFault,
-    run_directory.RunDirectoryError,
-    checkpoints.CheckpointError,
-    *nodes,
-  )
-
-
 @contextlib.contextmanager
 def errors_told() -> Iterator[None]:
   """Exits with a single message on errors that the user can fix.
@@ -119,7 +96,7 @@ def errors_told() -> Iterator[None]:
       # Python flushes once more at its end.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
       raise SystemExit(128 + signal.SIGPIPE) from None
-    if not isinstance(error, expected_errors()):
+    if not isinstance(error, errors.EXPECTED):
       raise
     with import_guard.guarded():
       from absl import logging

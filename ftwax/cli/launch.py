@@ -25,7 +25,7 @@ import cloudpickle
 from absl import logging
 
 import ftwax
-from ftwax import extras, import_guard, parts, suggestions
+from ftwax import import_guard, parts, suggestions
 from ftwax.cli import commands, flags, tasks
 from ftwax.environments import jax_adapters, process_games
 from ftwax.records import checkpoints, config_files, log_values, rebuilding
@@ -400,7 +400,7 @@ def _check_environment(source: str) -> None:
     import_guard.release()
     sys.path.append('')  # As `python -m` does.
   else:
-    with extras.required('gymnasium', 'gym'):
+    with import_guard.guarded():
       import gymnasium
     known += gymnasium.registry
   package = module.partition('.')[0]

@@ -18,17 +18,15 @@ from collections.abc import Callable
 from typing import Any
 
 import dm_env
+import gymnasium
 import jax
 import numpy as np
+from gymnasium import vector as gymnasium_vector
 from numpy import typing as npt
 
-from ftwax import encodings, extras, import_guard, trees, types
+from ftwax import encodings, import_guard, trees, types
 from ftwax.environments import gymnasium_spaces, specified, validation
 from ftwax.environments import vector as vector_lib
-
-with extras.required('gymnasium', 'gym'):
-  import gymnasium
-  from gymnasium import vector as gymnasium_vector
 
 
 class _Converted(specified.Specified, dm_env.Environment):

@@ -15,7 +15,7 @@ IN_PYTHON = {
   ('atari',): 'ale_py',
   ('atari', '--vector'): 'ale_py',
   ('atari', '--agent=unreal'): 'ale_py',
-  ('continuous_control',): 'gymnasium',
+  ('Pendulum-v1',): 'gymnasium',
   **{
     (f'{own_environments.__file__}:{function}',): 'gymnasium'
     for function in ('by_name', 'of_instance', 'of_dm_env', 'of_vectors')
