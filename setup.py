@@ -1,10 +1,27 @@
 """Packages and dependencies of ftwax; `pyproject.toml` holds the tools."""
 
 import pathlib
+import re
 import runpy
 
 import setuptools
 from setuptools.command import sdist
+
+_VERSION = runpy.run_path('ftwax/version.py')['__version__']
+
+# The one place that names the repository.
+_REPOSITORY = 'https://github.com/ftwax/ftwax'
+
+
+def _read_readme():
+  """Returns README with links and pictures that work on any page."""
+  text = pathlib.Path('README.md').read_text(encoding='utf-8')
+  tag = f'v{_VERSION}'
+  text = re.sub(
+    r'(src|srcset)="(?!https?:)', rf'\1="{_REPOSITORY}/raw/{tag}/', text
+  )
+  return re.sub(r'\]\((?!https?:|#)', f']({_REPOSITORY}/blob/{tag}/', text)
+
 
 # Launchpad has no wheel for Python 3.11 and newer, and dm-acme requires it:
 # the half of ftwax that talks to them installs on Python 3.10 only.
@@ -137,13 +154,36 @@ class _SDist(sdist.sdist):
 
 setuptools.setup(
   name='ftwax',
-  version=runpy.run_path('ftwax/version.py')['__version__'],
+  version=_VERSION,
   description=(
     'Recurrent, memory-augmented actor-critic agents and populations in JAX.'
   ),
-  long_description=pathlib.Path('README.md').read_text(encoding='utf-8'),
+  long_description=_read_readme(),
   long_description_content_type='text/markdown',
-  license='Apache-2.0',
+  author='The ftwax authors',
+  license_expression='Apache-2.0',
+  license_files=['LICENSE'],
+  keywords=[
+    'acme',
+    'evolution',
+    'For The Win',
+    'IMPALA',
+    'JAX',
+    'LSTM',
+    'multi-agent',
+    'PPO',
+    'population based training',
+    'recurrent',
+    'reinforcement learning',
+    'self-play',
+  ],
+  url=_REPOSITORY,
+  project_urls={
+    'Changelog': f'{_REPOSITORY}/blob/main/CHANGELOG.md',
+    'Documentation': f'{_REPOSITORY}/tree/main/docs',
+    'Issues': f'{_REPOSITORY}/issues',
+    'Source': _REPOSITORY,
+  },
   classifiers=[
     'Intended Audience :: Science/Research',
     'Programming Language :: Python :: 3.10',

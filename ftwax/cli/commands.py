@@ -19,7 +19,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 
-from ftwax import errors, import_guard, suggestions
+from ftwax import errors, import_guard, suggestions, version
 from ftwax.cli import flags
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -53,12 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     The exit status: 0, or 1 after an error, whose message is printed.
 
   Raises:
-    SystemExit: after `--help`, or with status 2 after an invalid argument.
+    SystemExit: after `NAME --help`, or with status 2 after an invalid argument.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   if not argv or argv[0] in ('-h', '--help', 'help'):
     with errors_told():
       print(_overview())
+    return 0
+  if argv[0] in ('-V', '--version', 'version'):
+    with errors_told():
+      print(f'ftwax {version.__version__}')
     return 0
   name, *rest = argv
   if name not in COMMANDS:
@@ -134,7 +138,8 @@ def _overview() -> str:
   )
   return (
     'usage: ftwax COMMAND ...   (`ftwax COMMAND --help` for each)\n\n'
-    f'{rows}\n\nA first run, which takes a minute: ftwax train catch'
+    f'{rows}\n\nA first run, which takes a minute: ftwax train catch\n'
+    '`ftwax --version` prints the version.'
   )
 
 

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+import ftwax
 from ftwax.cli import commands, launch
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -54,6 +55,11 @@ def test_every_command_has_a_help_of_one_screen(capsys, name):
   text = _help(capsys, name)
   assert text.startswith(f'usage: ftwax {name}')
   assert _fits(text)
+
+
+def test_the_version_is_printed(capsys):
+  assert commands.main(['--version']) == 0
+  assert capsys.readouterr().out == f'ftwax {ftwax.__version__}\n'
 
 
 def test_the_overview_names_every_command(capsys):
