@@ -13,7 +13,7 @@ import sys
 import pytest
 
 import ftwax
-from ftwax.cli import commands, launch
+from ftwax.cli import commands, sources
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -120,7 +120,7 @@ def test_a_reader_that_leaves_early_is_no_error(argument):
 
 def test_experiments_are_those_of_the_folder():
   files = {path.stem for path in (ROOT / 'experiments').glob('[a-z]*.py')}
-  assert set(launch.names()) == files
+  assert set(sources.experiments()) == files
 
 
 # Of a command that needs none of them.

@@ -1,14 +1,16 @@
 """`ftwax train`: flags, names, files of a user's own, and configurations."""
 
+import json
 import re
 import sys
 
+import jax
 import own_experiment
 import pytest
 
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import tasks as tasks_lib
-from ftwax.cli import commands, launch, tasks
+from ftwax.cli import commands, launch, past_runs, sources, tasks
 from ftwax.environments import process_games
 from ftwax.networks import cores
 from ftwax.records import config_files
@@ -40,7 +42,7 @@ def _train(capsys, *argv):
   return code or 0, captured.out, captured.err
 
 
-@pytest.mark.parametrize('name', launch.names())
+@pytest.mark.parametrize('name', sources.experiments())
 def test_every_experiment_has_a_help_of_one_screen(capsys, name):
   if name == 'atari':
     pytest.importorskip('ale_py', reason='the extra envs is not there')
@@ -134,7 +136,7 @@ def test_flags_of_fields_come_after_the_settings_of_a_task(capsys):
   assert 'discount = 0.5\n' in text and 'batch_size = 64\n' in text
 
 
-@pytest.mark.parametrize('name', launch.names())
+@pytest.mark.parametrize('name', sources.experiments())
 def test_help_shows_defaults_that_other_flags_choose(capsys, name):
   if name == 'atari':
     pytest.importorskip('ale_py', reason='the extra envs is not there')
@@ -294,6 +296,43 @@ def test_a_config_is_printed_and_given_back(capsys, tmp_path):
     '--set=agent.batch_size=2',
   )  # fmt: skip
   assert 'seed = 9\n' in typed and 'batch_size = 2\n' in typed
+
+
+@pytest.mark.parametrize(
+  'argv',
+  [
+    ['--set', 'environment.width=17', 'environment.team_size=1'],
+    ['--width=17', '--team-size=1'],
+  ],
+)
+def test_rules_of_the_game_are_flags(tmp_path, argv):
+  made = launch.find('capture_the_flag', argv).build()
+  for factory in (made.environment_factory, made.evaluation_factory):
+    game = factory(0)
+    assert game.teams == (0, 1)
+    map_ = game.reset(jax.random.PRNGKey(0))[0].map
+    assert map_.tiles.shape == (11, 17)
+  plain = config_files.to_json(made)
+  assert plain['environment']['rules'] == {'width': 17, 'team_size': 1}
+  (tmp_path / 'config.json').write_text(json.dumps(plain), 'utf-8')
+  again = past_runs.rebuild(str(tmp_path), None)
+  assert config_files.to_json(again) == plain
+  # Runs with the usual rules are recorded as before.
+  usual = launch.find('capture_the_flag').build()
+  assert 'rules' not in config_files.to_json(usual)['environment']
+
+
+@pytest.mark.parametrize(
+  ('flag', 'message'),
+  [
+    ('--width=16', r'width \(16\) .* must be odd'),
+    ('--set=environment.widht=17', r'did you mean environment\.width\?'),
+    ('--width=wide', r"environment\.width \('wide'\) must be int"),
+  ],
+)
+def test_wrong_rules_are_told(capsys, flag, message):
+  status, _, error = _train(capsys, 'capture_the_flag', flag, '--print_config')
+  assert status == 1 and re.search(message, error)
 
 
 def test_what_an_experiment_computes_follows_the_changes(capsys):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from ftwax.cli import launch, tasks
+from ftwax.cli import sources, tasks
 from ftwax.population import evolution, population_config
 from ftwax.population import state as state_lib
 
@@ -76,8 +76,21 @@ def _has_exploiters(names):
   return is_met[2:].tolist() == [pair + nobody] * 2 and is_met[:2, 2:].all()
 
 
+def _changes_the_game(names):
+  """Returns whether players count the new event, and a capture ends a game."""
+  state, timestep = names['carrying'].reset(jax.random.PRNGKey(0))
+  scored = state._replace(score=jnp.array([1, 0]))
+  stay = {name: jnp.zeros(2, jnp.int32) for name in ('move', 'turn', 'tag')}
+  steps = [
+    names[game].step(scored, stay)[1].step_type.tolist()
+    for game in ('game', 'golden_goal')
+  ]
+  return timestep.reward.shape == (2, 14) and steps == [[1, 1], [2, 2]]
+
+
 # What is to hold of the names of a page, where running is not enough.
 _HOLDS = {
+  'capture_the_flag': _changes_the_game,
   'use_only_the_learner': lambda names: (
     names['metrics']['loss'].shape == (8,)
     and names['states'].steps.tolist() == [1] * 8
@@ -128,7 +141,7 @@ def test_settings_are_those_of_recorded_runs():
   rows = re.findall(row, page, re.M)
   assert len(rows) > 5
   for program, steps, scores in rows:
-    assert program in (*tasks.TASKS, *launch.names())
+    assert program in (*tasks.TASKS, *sources.experiments())
     numbers = re.findall(r'-?[\d.]+', scores.partition(' (')[0])
     line = '.*?'.join(map(re.escape, [steps, *numbers]))
     assert re.search(line, results), (program, line)
