@@ -106,7 +106,7 @@ class Options(launch.Options):
 
   def changed_rules(self) -> dict[str, Any]:
     """Returns the rules that `--config`, `--set` and flags change."""
-    changes = self.changes().get('environment')
+    changes: Any = self.changes().get('environment')
     return dict(changes) if launch.is_rules(changes) else {}
 
 
