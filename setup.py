@@ -1,10 +1,27 @@
 """Packages and dependencies of ftwax; `pyproject.toml` holds the tools."""
 
 import pathlib
+import re
 import runpy
 
 import setuptools
 from setuptools.command import sdist
+
+_VERSION = runpy.run_path('ftwax/version.py')['__version__']
+
+# The one place that names the repository.
+_REPOSITORY = 'https://github.com/ftwax/ftwax'
+
+
+def _read_readme():
+  """Returns README with links and pictures that work on any page."""
+  text = pathlib.Path('README.md').read_text(encoding='utf-8')
+  tag = f'v{_VERSION}'
+  text = re.sub(
+    r'(src|srcset)="(?!https?:)', rf'\1="{_REPOSITORY}/raw/{tag}/', text
+  )
+  return re.sub(r'\]\((?!https?:|#)', f']({_REPOSITORY}/blob/{tag}/', text)
+
 
 # Launchpad has no wheel for Python 3.11 and newer, and dm-acme requires it:
 # the half of ftwax that talks to them installs on Python 3.10 only.
@@ -22,6 +39,7 @@ _FUNCTIONAL = [
   'dm-env>=1.6',
   'dm-haiku>=0.0.17',
   'flatbuffers>=2.0',  # What `jax.export` writes.
+  'gymnasium>=1.2',
   'jax>=0.6.2',
   'matplotlib>=3.8',
   'numpy>=1.23',
@@ -52,12 +70,9 @@ _ACME = [
   'ml-dtypes<0.6',
 ]
 
-_GYM = ['gymnasium>=1.2']
-
 # Atari and the games of several players. ale-py is GPL-2.0, and pygame-ce
 # LGPL-2.1: who passes on a program with them must heed these licences.
 _ENVS = [
-  *_GYM,
   'ale-py>=0.12.1',
   'mpe2>=1.1',
   'opencv-python-headless>=4.8',
@@ -91,15 +106,20 @@ _ONNX = [
   'onnxruntime>=1.24; python_version >= "3.11" and python_version < "3.14"',
 ]
 
-_DEV = [
-  'axe-core-python>=0.1',
+# What `pytest` needs; tests that need more are skipped without it.
+_TEST = [
   'hypothesis>=6.100',
+  'pytest>=9',
+  'pytest-xdist>=3.6',
+]
+
+_DEV = [
+  *_TEST,
+  'axe-core-python>=0.1',
   'httpx2>=2',
   'jupytext>=1.16',
   'mypy>=1.18',
   'playwright>=1.50',
-  'pytest>=9',
-  'pytest-xdist>=3.6',
   'ruff>=0.14',
   'setuptools>=77',
   'trustme>=1.2',
@@ -136,13 +156,36 @@ class _SDist(sdist.sdist):
 
 setuptools.setup(
   name='ftwax',
-  version=runpy.run_path('ftwax/version.py')['__version__'],
+  version=_VERSION,
   description=(
     'Recurrent, memory-augmented actor-critic agents and populations in JAX.'
   ),
-  long_description=pathlib.Path('README.md').read_text(encoding='utf-8'),
+  long_description=_read_readme(),
   long_description_content_type='text/markdown',
-  license='Apache-2.0',
+  author='The ftwax authors',
+  license_expression='Apache-2.0',
+  license_files=['LICENSE'],
+  keywords=[
+    'acme',
+    'evolution',
+    'For The Win',
+    'IMPALA',
+    'JAX',
+    'LSTM',
+    'multi-agent',
+    'PPO',
+    'population based training',
+    'recurrent',
+    'reinforcement learning',
+    'self-play',
+  ],
+  url=_REPOSITORY,
+  project_urls={
+    'Changelog': f'{_REPOSITORY}/blob/main/CHANGELOG.md',
+    'Documentation': f'{_REPOSITORY}/tree/main/docs',
+    'Issues': f'{_REPOSITORY}/issues',
+    'Source': _REPOSITORY,
+  },
   classifiers=[
     'Intended Audience :: Science/Research',
     'Programming Language :: Python :: 3.10',
@@ -176,12 +219,12 @@ setuptools.setup(
     'benchmarks': _BENCHMARKS,
     'distributed': _DISTRIBUTED,
     'envs': _ENVS,
-    'gym': _GYM,
     'dev': _DEV,
     'docs': _DOCS,
     'loggers': ['wandb>=0.19'],
     'onnx': _ONNX,
     'physics': _PHYSICS,
+    'test': _TEST,
     'web': _WEB,
   },
 )

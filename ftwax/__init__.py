@@ -14,9 +14,10 @@ from ftwax import import_guard
 import_guard.install()
 with import_guard.guarded():
   import importlib
+  import inspect
   from typing import TYPE_CHECKING, Any
 
-  from ftwax import submodules
+  from ftwax import errors, submodules
   from ftwax.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -93,5 +94,8 @@ _get_submodule, __dir__ = submodules.on_first_use(__name__)
 def __getattr__(name: str) -> Any:
   if name in _SHORTCUTS:
     module, attribute = _SHORTCUTS[name]
-    return getattr(importlib.import_module(module), attribute)
+    shortcut = getattr(importlib.import_module(module), attribute)
+    if inspect.isfunction(shortcut):
+      return errors.shown_briefly(shortcut)
+    return shortcut
   return _get_submodule(name)

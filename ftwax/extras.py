@@ -32,14 +32,14 @@ def required(
     remedy = remedy or (install(extra) if extra else f'pip install {package}')
     raise ImportError(
       f'{package} must be installed ({error}); run {remedy}.'
-    ) from error
+    ) from None
 
 
 def install(extra: str) -> str:
   """Returns the command that installs an extra, here or in a clone."""
   part = f'[{extra}]' if extra else ''
   if (pathlib.Path(__file__).parents[1] / 'setup.py').exists():
-    sync = 'uv sync --extra acme' if extra == 'acme' else 'uv sync'
+    option = f' --extra {extra}' if extra else ''
     pins = 'constraints-acme.txt' if extra == 'acme' else 'constraints.txt'
-    return f'{sync}, or pip install -c {pins} -e ".{part}"'
+    return f'uv sync{option}, or pip install -c {pins} -e ".{part}"'
   return f'pip install "ftwax{part}"'

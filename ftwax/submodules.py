@@ -35,8 +35,8 @@ def on_first_use(
     )
 
   def names() -> list[str]:
-    with import_guard.guarded():
-      import pkgutil  # Not for `import ftwax`: it takes as long as the rest.
+    with import_guard.guarded():  # It takes as long as all of `import ftwax`.
+      import pkgutil
 
     module = sys.modules[package]
     found = {one.name for one in pkgutil.iter_modules(module.__path__)}

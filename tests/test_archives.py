@@ -1,7 +1,9 @@
 """The archives that people install: a source archive and its wheel."""
 
+import email
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +34,7 @@ def _build(kind, tree, folder):
 @pytest.fixture(scope='module')
 def archives(tmp_path_factory):
   """Builds both; returns the unpacked source and the wheel."""
+  pytest.importorskip('setuptools', reason='the extra dev is not there')
   folder = tmp_path_factory.mktemp('archives')
   # What is beside the sources in a folder that was worked in stays there.
   sources = [ROOT / name for name in ('ftwax', 'tests', 'docs', 'benchmarks')]
@@ -95,6 +98,24 @@ def test_the_wheel_has_the_package_alone(archives):
       for name in _files(ROOT / 'ftwax' / folder, '*')
       if (ROOT / 'ftwax' / folder / name).is_file()
     }
+
+
+def test_the_wheel_says_whose_it_is_and_where_its_pages_are(archives):
+  _, wheel = archives
+  path = f'ftwax-{ftwax.__version__}.dist-info/METADATA'
+  with zipfile.ZipFile(wheel) as archive:
+    found = email.message_from_bytes(archive.read(path))
+  assert found['License-Expression'] == 'Apache-2.0'
+  assert found['Author'] and 'reinforcement learning' in found['Keywords']
+  urls = dict(text.split(', ') for text in found.get_all('Project-URL'))
+  assert set(urls) == {'Changelog', 'Documentation', 'Issues', 'Source'}
+  # An index has no file beside the page.
+  page = found.get_payload()
+  links = re.findall(r'(?:src|srcset)="(.*?)"|\]\((.*?)\)', page)
+  targets = [one or other for one, other in links]
+  assert len(targets) > 10
+  for target in targets:
+    assert target.startswith(('https://', '#')), target
 
 
 def test_the_wheel_works_where_it_is_installed(archives, tmp_path):

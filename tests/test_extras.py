@@ -8,7 +8,6 @@ from ftwax import extras
 @pytest.mark.parametrize(
   ('package', 'module', 'extra'),
   [
-    ('gymnasium', 'gymnasium_spaces', 'gym'),
     ('ale_py', 'atari', 'envs'),
     ('cv2', 'atari', 'envs'),
   ],
@@ -26,7 +25,8 @@ def test_missing_packages_are_named(monkeypatch, package, module, extra):
 
 
 def test_the_remedy_is_that_of_the_installation(monkeypatch, tmp_path):
-  assert extras.install('web').startswith('uv sync, or')
+  assert extras.install('web').startswith('uv sync --extra web, or')
+  assert extras.install('').startswith('uv sync, or')
   assert extras.install('acme') == (
     'uv sync --extra acme, or pip install -c constraints-acme.txt -e ".[acme]"'
   )

@@ -28,7 +28,7 @@ import pytest
 from dm_env import specs
 from hypothesis import strategies as st
 
-from ftwax import types
+from ftwax import errors, types
 from ftwax.agents import impala
 from ftwax.cli import commands, launch, past_runs
 from ftwax.environments import (
@@ -51,7 +51,7 @@ _CONFIG = impala.IMPALAConfig(
   core=cores.FeedForward(4), sequence_length=3, batch_size=4
 )
 
-_EXPECTED = commands.expected_errors()
+_EXPECTED = errors.EXPECTED
 
 _INTS = st.one_of(
   st.integers(-3, 70_000),

@@ -34,7 +34,7 @@ _NAMED = {
   ('registry.py', 'find'),
   ('runtime/runs.py', '_prepare_run'),
   ('runtime/runs.py', 'run_experiment'),
-  ('submodules.py', 'get'),  # Of the package that calls it.
+  ('submodules.py', 'get'),  # Of a package of the library itself.
 }
 
 

@@ -6,7 +6,7 @@ ftwax check my_env.py:MyEnv           a class, or a function that makes one
 
 import dataclasses
 
-from ftwax.cli import flags, launch
+from ftwax.cli import flags, sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +23,14 @@ class Options:
 def run(options: Options) -> int:
   """Prints what was seen and the advice; the status is 0 without errors."""
   flags.check_seed(options)
-  from ftwax.environments import checking  # Slow import.
-
   flags.check_positive(options, 'steps')
   environment = options.environment
+  if '.py:' in environment:
+    sources.check_experiment(environment)
+  # Slow imports: a wrong path or flag fails before them.
+  from ftwax.cli import launch
+  from ftwax.environments import checking
+
   found = checking.check(
     launch.find_name(environment) if '.py:' in environment else environment,
     options.steps,

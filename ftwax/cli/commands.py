@@ -20,7 +20,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 
-from ftwax import import_guard, suggestions
+from ftwax import errors, import_guard, suggestions, version
 from ftwax.cli import flags
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -54,12 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     The exit status: 0, or 1 after an error, whose message is printed.
 
   Raises:
-    SystemExit: after `--help`, or with status 2 after an invalid argument.
+    SystemExit: after `NAME --help`, or with status 2 after an invalid argument.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   if not argv or argv[0] in ('-h', '--help', 'help'):
     with errors_told():
       print(_overview())
+    return 0
+  if argv[0] in ('-V', '--version', 'version'):
+    with errors_told():
+      print(f'ftwax {version.__version__}')
     return 0
   name, *rest = argv
   if name not in COMMANDS:
@@ -76,29 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = flags.parse(module.Options, rest, f'ftwax {name}', description)
     status: int = module.run(parsed.options)
     return status
-
-
-def expected_errors() -> tuple[type[Exception], ...]:
-  """Returns the errors caused by the user's values, data, machine or ports.
-
-  For these the message suffices; any other error is a bug.
-  """
-  errors = (ValueError, OSError, ArithmeticError, ImportError)
-  # Slow imports, and nothing else raises these.
-  engine = sys.modules.get('ftwax.runtime.distributed.engine')
-  nodes = (engine.NodeFailedError, engine.NodeLostError) if engine else ()
-  try:
-    from ftwax.environments import environment_faults  # Slow imports.
-    from ftwax.records import checkpoints, run_directory
-  except ImportError:  # Of a package that `ftwax doctor` misses.
-    return errors
-  return (
-    *errors,
-    environment_faults.EnvironmentFault,
-    run_directory.RunDirectoryError,
-    checkpoints.CheckpointError,
-    *nodes,
-  )
 
 
 # What to do about errors of the system, whose own messages do not say it.
@@ -128,7 +109,7 @@ def errors_told() -> Iterator[None]:
       # Python flushes once more at its end.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
       raise SystemExit(128 + signal.SIGPIPE) from None
-    if not isinstance(error, expected_errors()):
+    if not isinstance(error, errors.EXPECTED):
       raise
     with import_guard.guarded():
       from absl import logging
@@ -169,7 +150,8 @@ def _overview() -> str:
   )
   return (
     'usage: ftwax COMMAND ...   (`ftwax COMMAND --help` for each)\n\n'
-    f'{rows}\n\nA first run, which takes a minute: ftwax train catch'
+    f'{rows}\n\nA first run, which takes a minute: ftwax train catch\n'
+    '`ftwax --version` prints the version.'
   )
 
 

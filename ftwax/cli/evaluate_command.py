@@ -9,16 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ftwax.cli import flags, launch, past_runs
-from ftwax.environments import process_games
-from ftwax.inference import loading
-from ftwax.records import log_values
-from ftwax.runtime import devices, evaluation, prepare
-from ftwax.runtime.local import evaluations
+from ftwax.cli import flags, sources
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(past_runs.Options):
+class Options(sources.RunOptions):
   """Flags of `ftwax evaluate`."""
 
   episodes: int = flags.flag(20, 'Minimum number of episodes of each member.')
@@ -28,15 +23,23 @@ class Options(past_runs.Options):
   sampled: bool = flags.flag(
     False, 'Sample actions instead of taking the most probable one.'
   )
-  held_out: tuple[str, ...] = flags.flag((), launch.HELD_OUT_HELP)
+  held_out: tuple[str, ...] = flags.flag((), sources.HELD_OUT_HELP)
   json: bool = flags.flag(False, 'Print all numbers as JSON.')
 
 
 def run(options: Options) -> int:
   """Prints the results."""
   flags.check_positive(options, 'episodes')
+  run_dir = sources.find_run(options.run)
+  # Slow imports: a wrong path or flag fails before them.
+  from ftwax.cli import launch, past_runs
+  from ftwax.environments import process_games
+  from ftwax.inference import loading
+  from ftwax.runtime import devices, evaluation, prepare
+  from ftwax.runtime.local import evaluations
+
   devices.keep_compiled_functions()
-  experiment = past_runs.rebuild(options.run, options.experiment)
+  experiment = past_runs.rebuild(run_dir, options.experiment)
   if options.seed is not None:
     experiment = experiment.replace(seed=options.seed)
   if options.held_out:
@@ -47,7 +50,7 @@ def run(options: Options) -> int:
     stepping=process_games.Stepping(),
   )
   agents = loading.load_members(
-    options.run, experiment=experiment, step=options.checkpoint
+    run_dir, experiment=experiment, step=options.checkpoint
   )
   row = evaluation.make_row(
     evaluations.evaluate(
@@ -69,7 +72,8 @@ def describe(row: Mapping[str, Any]) -> str:
   Args:
     row: see `evaluation.make_row`.
   """
-  from ftwax.reporting import comparison  # Slow: Matplotlib.
+  from ftwax.records import log_values  # Slow imports.
+  from ftwax.reporting import comparison
 
   show = log_values.format_value
   prefix = 'scores/'

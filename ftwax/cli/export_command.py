@@ -10,14 +10,11 @@ import dataclasses
 import os
 import pathlib
 
-from ftwax.cli import flags, past_runs
-from ftwax.environments import game_vectors
-from ftwax.inference import loading, portable
-from ftwax.runtime import devices
+from ftwax.cli import flags, sources
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(past_runs.Options):
+class Options(sources.RunOptions):
   """Flags of `ftwax export`."""
 
   format: str = flags.flag(
@@ -33,10 +30,17 @@ class Options(past_runs.Options):
 def run(options: Options) -> int:
   """Writes the file, and prints its arrays and the difference."""
   flags.check_positive(options, 'rows')
+  run_dir = sources.find_run(options.run)
+  # Slow imports: a wrong path or flag fails before them.
+  from ftwax.cli import past_runs
+  from ftwax.environments import game_vectors
+  from ftwax.inference import loading, portable
+  from ftwax.runtime import devices
+
   devices.keep_compiled_functions()
-  experiment = past_runs.rebuild(options.run, options.experiment)
+  experiment = past_runs.rebuild(run_dir, options.experiment)
   agent = loading.load(
-    options.run,
+    run_dir,
     options.member,
     experiment=experiment if options.experiment else None,
     step=options.checkpoint,

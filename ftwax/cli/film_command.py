@@ -4,18 +4,21 @@ In a team game, each team consists of copies of one player. The environment must
 support rendering; see `LoadedAgent.record`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import pathlib
+from typing import TYPE_CHECKING
 
-from ftwax.cli import flags, past_runs
-from ftwax.environments import vector
-from ftwax.inference import loaded_agent, loading
-from ftwax.runtime import devices
-from ftwax.runtime import experiment as experiment_lib
+from ftwax.cli import flags, sources
+
+if TYPE_CHECKING:
+  from ftwax.inference import loaded_agent
+  from ftwax.runtime import experiment as experiment_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(past_runs.Options):
+class Options(sources.RunOptions):
   """Flags of `ftwax film`."""
 
   players: tuple[str, ...] = flags.flag(
@@ -34,6 +37,12 @@ class Options(past_runs.Options):
 def run(options: Options) -> int:
   """Films the episode and prints the path of the film."""
   flags.check_seed(options)
+  options = dataclasses.replace(options, run=sources.find_run(options.run))
+  # Slow imports: a wrong path or flag fails before them.
+  from ftwax.cli import past_runs
+  from ftwax.inference import loaded_agent
+  from ftwax.runtime import devices
+
   out = options.out or pathlib.Path(options.run) / 'videos' / 'film.gif'
   devices.keep_compiled_functions()
   experiment = past_runs.rebuild(options.run, options.experiment)
@@ -58,6 +67,8 @@ def _load(
   """Loads a member, or returns the name of a script unchanged."""
   if not name.isdecimal():
     return name
+  from ftwax.inference import loading  # Slow import.
+
   return loading.load(
     options.run, int(name), options.greedy, experiment, options.checkpoint
   )
@@ -66,6 +77,8 @@ def _load(
 def _make_environment(
   experiment: experiment_lib.ExperimentConfig, seed: int
 ) -> object:
+  from ftwax.environments import vector  # Slow import.
+
   environment = experiment.evaluation.environment or experiment.environment
   if isinstance(environment, str):
     return environment  # Of Gymnasium, which is to be made with a render mode.

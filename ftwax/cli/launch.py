@@ -24,23 +24,15 @@ from typing import Any, NamedTuple
 import cloudpickle
 from absl import logging
 
-import ftwax
-from ftwax import extras, import_guard, parts, suggestions
-from ftwax.cli import commands, flags, tasks
+from ftwax import import_guard, parts, suggestions
+from ftwax.cli import commands, flags, sources, tasks
 from ftwax.environments import jax_adapters, process_games
 from ftwax.records import checkpoints, config_files, log_values, rebuilding
 from ftwax.runtime import devices, evaluation, runs
 from ftwax.runtime import experiment as experiment_lib
 
-_FOLDER = pathlib.Path(ftwax.__file__).parent / 'experiments'
-
 # The experiment of environments that have none of their own.
 _ANY = 'any_environment'
-
-
-HELD_OUT_HELP = (
-  'Scripts, or agents RUN@MEMBER, that evaluations meet and training never.'
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +60,7 @@ class Options:
   init_from: str | None = flags.flag(
     None, 'Run directory to take initial parameters from.'
   )
-  held_out: tuple[str, ...] = flags.flag((), HELD_OUT_HELP)
+  held_out: tuple[str, ...] = flags.flag((), sources.HELD_OUT_HELP)
   save_every_seconds: float = flags.flag(
     checkpoints.CheckpointingConfig.save_every_seconds,
     'Seconds between checkpoints.',
@@ -110,6 +102,14 @@ class Options:
   def defaults(self) -> dict[str, Any]:
     """Returns the defaults of flags that depend on other flags."""
     return {}
+
+  def rules(self) -> Any:
+    """Returns the config of the experiment's game, if it has one.
+
+    Its fields are those of `environment` for `--set`, and flags by their names;
+    it has the changes already.
+    """
+    return None
 
   def fields(self) -> dict[str, Any]:
     """Returns the fields of an `ExperimentConfig` that flags set."""
@@ -188,7 +188,14 @@ class Experiment(NamedTuple):
       for name, value in options.changes().items()
       if name not in _FIELDS
     }
+    if options.rules() is not None and is_rules(changes.get('environment')):
+      del changes['environment']  # The experiment has applied them.
     return change(experiment, changes)
+
+
+def is_rules(changes: Any) -> bool:
+  """Returns whether changes of `environment` are to fields of its rules."""
+  return isinstance(changes, Mapping) and config_files.TYPE not in changes
 
 
 def change(
@@ -223,11 +230,6 @@ def find_held_out(words: Sequence[str]) -> dict[str, Any]:
       loading.load(run, int(member), greedy=False).player if at else word
     )
   return found
-
-
-def names() -> list[str]:
-  """Returns the names of the library's experiments."""
-  return sorted(path.stem for path in _FOLDER.glob('[a-z]*.py'))
 
 
 def find_name(source: str) -> Any:
@@ -270,15 +272,15 @@ def find(
   file, _, name = source.partition(':')
   path = pathlib.Path(file)
   if path.suffix != '.py':
-    if source not in names():
+    if source not in sources.experiments():
       _check_environment(source)
       argv = [f'--environment={source}', *argv]
       source = _ANY
-    path, name = _FOLDER / f'{source}.py', ''
+    path, name = sources.EXPERIMENTS / f'{source}.py', ''
   module = _import(path, source)
   if name and _is_environment(getattr(module, name, None)):
     argv = [f'--environment={source}', *argv]
-    path, name = _FOLDER / f'{_ANY}.py', ''
+    path, name = sources.EXPERIMENTS / f'{_ANY}.py', ''
     module = _import(path, source)
   function = getattr(module, name or 'build', None)
   if function is None and not name:
@@ -336,6 +338,9 @@ def _set_by_last_name(
     # Built anew, since a flag before it may have brought the part.
     experiment = found.build()
     paths = _paths_by_last_name(experiment)
+    rules = found.options.rules()
+    for field in dataclasses.fields(rules) if rules is not None else ():
+      paths.setdefault(field.name, []).append(f'environment.{field.name}')
     name = flag.lstrip('-')
     if name not in paths and name.startswith('no') and name[2:] in paths:
       name, value = name[2:], 'false'
@@ -348,7 +353,10 @@ def _set_by_last_name(
       known = [f'--{one}' for one in (*own, *paths, 'help')]
       meant = suggestions.suggest(flag, known)
       flags.error(command, f'there is no flag {flag}{meant}')
-    if isinstance(parts.read(experiment, matches[0]), tuple):
+    is_of_rules = matches[0].startswith('environment.')
+    if not is_of_rules and isinstance(
+      parts.read(experiment, matches[0]), tuple
+    ):
       value = _to_list(value)
     changed = (*found.options.set, f'{matches[0]}={value}')
     options = dataclasses.replace(found.options, set=changed)
@@ -392,23 +400,17 @@ def _paths_by_last_name(config: Any, path: str = '') -> dict[str, list[str]]:
 
 def _check_environment(source: str) -> None:
   """Raises a ValueError if a name can be no environment either."""
+  sources.check_experiment(source, tasks.TASKS)
   module, colon, _ = source.partition(':')
-  if module in jax_adapters.LIBRARIES:
+  if not colon or module in jax_adapters.LIBRARIES:
     return
-  known = [*names(), *tasks.TASKS]
-  if colon:
-    import_guard.release()
-    sys.path.append('')  # As `python -m` does.
-  else:
-    with extras.required('gymnasium', 'gym'):
-      import gymnasium
-    known += gymnasium.registry
-  package = module.partition('.')[0]
-  if not (importlib.util.find_spec(package) if colon else source in known):
+  import_guard.release()
+  sys.path.append('')  # As `python -m` does.
+  if not importlib.util.find_spec(module.partition('.')[0]):
     raise ValueError(
       f'experiment ({source!r}) must be a name listed by `ftwax list`, the id'
       ' of a Gymnasium environment, FILE.py:NAME or'
-      f' MODULE:NAME{suggestions.suggest(source, known)}'
+      f' MODULE:NAME{suggestions.suggest(source, tasks.TASKS)}'
     )
 
 
@@ -430,7 +432,7 @@ def _import(path: pathlib.Path, source: str) -> types.ModuleType:
     raise ValueError(
       f'{source!r} must name a file, and there is no {path}; give its path.'
     )
-  if path.resolve().parent == _FOLDER.resolve():
+  if path.resolve().parent == sources.EXPERIMENTS.resolve():
     return importlib.import_module(f'ftwax.experiments.{path.stem}')
   sys.path.insert(0, str(path.resolve().parent))
   import_guard.release()

@@ -1,19 +1,13 @@
 """Rebuilds experiments of earlier runs from their records."""
 
 import contextlib
-import dataclasses
 import pathlib
 
-from ftwax.cli import flags, launch
+from ftwax.cli import launch
 from ftwax.inference import loading
 from ftwax.inference import playable as playable_lib
 from ftwax.records import files, rebuilding, run_directory
 from ftwax.runtime import experiment as experiment_lib
-
-EXPERIMENT_HELP = (
-  'FILE.py:FUNCTION that builds the experiment, if it has code of other'
-  ' libraries.'
-)
 
 # Fields that only concern the run itself: they may be of other code, or open
 # ports, read and upload what a stranger chose.
@@ -21,31 +15,6 @@ _OF_THE_RUN = (
   'observers', 'loggers', 'replay', 'expose', 'init_from', 'stepping', 'watch',
   'held_out',
 )  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-  """Flags of commands on a run."""
-
-  run: str = flags.argument(
-    'Directory of the run, or the name of a population of the library.'
-  )
-  experiment: str | None = flags.flag(None, EXPERIMENT_HELP)
-  step: str | None = flags.flag(
-    None, 'Step of the checkpoint, or best; by default the newest.'
-  )
-
-  @property
-  def checkpoint(self) -> int | str | None:
-    """The step as a number, `best`, or None."""
-    if self.step is None or self.step == 'best':
-      return self.step
-    try:
-      return int(self.step)
-    except ValueError:
-      raise ValueError(
-        f'step ({self.step}) must be an integer or best; choose best.'
-      ) from None
 
 
 def rebuild(

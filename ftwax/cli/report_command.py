@@ -14,9 +14,7 @@ ftwax report RUN --match 0 1 --match 0 tactician
 import dataclasses
 import pathlib
 
-from ftwax.cli import flags, past_runs
-from ftwax.records import files
-from ftwax.reporting import comparison, curves, history, report
+from ftwax.cli import flags, sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,19 +23,24 @@ class Options:
 
   runs: tuple[str, ...] = flags.argument('Directories of runs.')
   page: str = flags.flag(
-    comparison.PAGE_FILE, 'Page that shows several runs side by side.'
+    'comparison.html', 'Page that shows several runs side by side.'
   )
   match: tuple[tuple[str, ...], ...] = flags.flag(
     (), 'Record a game between these members or scripts; may be repeated.'
   )
-  experiment: str | None = flags.flag(None, past_runs.EXPERIMENT_HELP)
+  experiment: str | None = flags.flag(None, sources.EXPERIMENT_HELP)
   seed: int = flags.flag(0, 'Random seed of the games.')
 
 
 def run(options: Options) -> int:
   """Writes the files and prints their paths."""
   flags.check_seed(options)
-  for name in options.runs:
+  names = [sources.find_run(name) for name in options.runs]
+  # Slow imports: a wrong path or flag fails before them.
+  from ftwax.records import files
+  from ftwax.reporting import comparison, curves, history, report
+
+  for name in names:
     directory = pathlib.Path(name)
     if not curves.can_plot(directory):
       raise ValueError(
@@ -47,10 +50,10 @@ def run(options: Options) -> int:
     scripts = _record(options, name)
     if files.read_or_warn(history.find, directory) is not None:
       print(report.make_report(directory, scripts=scripts))
-    elif len(options.runs) == 1:
+    elif len(names) == 1:
       print(f'{name} has no log of its members, and thus no report.')
-  if len(options.runs) > 1:
-    found = [files.read_or_warn(comparison.read, name) for name in options.runs]
+  if len(names) > 1:
+    found = [files.read_or_warn(comparison.read, name) for name in names]
     runs = [run for run in found if run is not None]
     if len(runs) > 1:
       rows = comparison.group(runs)
@@ -63,8 +66,9 @@ def _record(options: Options, run: str) -> list[pathlib.Path]:
   """Plays and records the requested matches; returns the game's script."""
   if not options.match and options.experiment is None:
     return []
-  from ftwax.inference import live_game  # Slow imports.
-  from ftwax.runtime import devices  # Slow imports.
+  from ftwax.cli import past_runs  # Slow imports.
+  from ftwax.inference import live_game
+  from ftwax.runtime import devices
 
   matches = [
     [f'member {name}' if name.isdecimal() else name for name in match]

@@ -8,14 +8,15 @@ ftwax sweep catch --grid 'agent.learning_rate=LogUniform(1e-5, 1e-1)' --draws=16
 The environment must be written in JAX. Takes the flags of the experiment, too.
 """
 
-import dataclasses
-from typing import Any
+from __future__ import annotations
 
-from ftwax import parts
-from ftwax.cli import flags, launch
-from ftwax.records import config_files
-from ftwax.runtime import devices, sweeps
-from ftwax.runtime import experiment as experiment_lib
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ftwax.cli import flags, sources, tasks
+
+if TYPE_CHECKING:
+  from ftwax.runtime import experiment as experiment_lib
 
 _OF_SINGLE_RUNS = (
   'eval_every',
@@ -59,6 +60,12 @@ class SweepFlags:
 
 def run(options: Options) -> int:
   """Trains all cells."""
+  sources.check_experiment(options.experiment, tasks.TASKS)
+  # Slow imports: a wrong name fails before them.
+  from ftwax.cli import launch
+  from ftwax.records import config_files
+  from ftwax.runtime import devices, sweeps
+
   found = launch.find(options.experiment, options.flags, 'sweep', SweepFlags)
   chosen: Any = found.options
   flags.check_positive(chosen, 'draws', 'seeds')
@@ -103,6 +110,10 @@ def _parse(
   text: str, experiment: experiment_lib.ExperimentConfig
 ) -> tuple[str, list[Any]]:
   """Returns a field and its values, of the field's type."""
+  from ftwax import parts  # Slow imports.
+  from ftwax.cli import launch
+  from ftwax.records import config_files
+
   path, _, words = text.partition('=')
   is_prior = words.strip().partition('(')[0] in config_files.PRIORS
   values = []

@@ -5,7 +5,7 @@ import importlib
 from typing import Any
 
 from ftwax import extras
-from ftwax.cli import flags, past_runs
+from ftwax.cli import flags, sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +44,14 @@ def import_server() -> Any:
 
 def run(options: Options) -> int:
   """Serves the page until Ctrl-C."""
+  runs = options.runs
+  if not options.end_with_input:  # Else it is started before its run.
+    runs = tuple(map(sources.find_run, runs or ('runs',)))
+  # Slow imports: a wrong path or flag fails before them.
+  from ftwax.cli import past_runs
+
   import_server().watch(
-    options.runs,
+    runs,
     options.save_dir,
     options.host,
     options.port,

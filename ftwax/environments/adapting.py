@@ -12,7 +12,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import extras, import_guard, types
+from ftwax import import_guard, types
 from ftwax.environments import functional, jax_adapters, vector
 
 _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
@@ -97,7 +97,7 @@ def wrap(environment: Any, seed: int, **options: Any) -> Any:
         ' would import; pass a function of a seed that imports it and calls'
         ' gymnasium.make.'
       )
-    with extras.required('gymnasium', 'gym'):
+    with import_guard.guarded():
       import gymnasium
     try:
       with _entry_guard(gymnasium.registry.get(environment))():

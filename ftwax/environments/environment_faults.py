@@ -10,6 +10,8 @@ from typing import NoReturn
 
 from absl import logging
 
+from ftwax import errors
+
 _OWN = os.path.join(os.path.dirname(os.path.dirname(__file__)), '')
 
 # Directories of installed packages and of Python's standard library.
@@ -35,7 +37,7 @@ _LONG = 10_000
 _FRAME = re.compile(r'File "(.*)", line (\d+), in (.*)')
 
 
-class EnvironmentFault(RuntimeError):  # noqa: N818 Caused by the user.
+class EnvironmentFault(errors.UserError):  # noqa: N818 Caused by the user.
   """An environment raised an error or returned invalid data."""
 
 

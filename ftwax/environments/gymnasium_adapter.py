@@ -20,11 +20,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import dm_env
+import gymnasium
 import jax
 import numpy as np
+from gymnasium import vector as gymnasium_vector
 from numpy import typing as npt
 
-from ftwax import encodings, extras, import_guard, trees, types
+from ftwax import encodings, import_guard, trees, types
 from ftwax.environments import (
   action_masks,
   episode_metrics,
@@ -34,11 +36,6 @@ from ftwax.environments import (
   wrappers,
 )
 from ftwax.environments import vector as vector_lib
-
-with extras.required('gymnasium', 'gym'):
-  import gymnasium
-  from gymnasium import vector as gymnasium_vector
-
 
 # What converters raise at values of other spaces.
 _ERRORS = KeyError, OverflowError, TypeError, ValueError

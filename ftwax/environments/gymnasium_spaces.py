@@ -17,12 +17,10 @@ from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import numpy as np
 from dm_env import specs
+from gymnasium import spaces
 
-from ftwax import extras, types
+from ftwax import types
 from ftwax.environments import specified, validation
-
-with extras.required('gymnasium', 'gym'):
-  from gymnasium import spaces
 
 _NARROWED = {
   np.dtype(np.float64): np.dtype(np.float32),

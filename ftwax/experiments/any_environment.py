@@ -236,7 +236,7 @@ def _has_touched(env: Any, returns: types.NumpyArray) -> types.NumpyArray:
 
 
 def _make_mpe2(name: str, seed: int) -> Any:
-  from ftwax.environments import pettingzoo_adapter  # Needs Gymnasium.
+  from ftwax.environments import pettingzoo_adapter  # Slow import.
 
   if name not in _TEAMS:
     raise ValueError(

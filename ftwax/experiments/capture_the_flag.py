@@ -26,6 +26,7 @@ a GPU, on which each of these runs takes some minutes.
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -40,7 +41,7 @@ from ftwax.environments import capture_the_flag, delays, functional
 from ftwax.inference import live_game, playable
 from ftwax.networks import cores, entry_torsos, heads, torsos
 from ftwax.population import evolution, population_config
-from ftwax.records import tournament_files
+from ftwax.records import rebuilding, tournament_files
 from ftwax.replay import replay_options
 from ftwax.reporting import report
 from ftwax.runtime import evaluation, prepare, runs
@@ -94,6 +95,19 @@ class Options(launch.Options):
     if self.game == 'small_cue' and not self.long:
       kind = self.game
     return _SIZES[kind]
+
+  def rules(self) -> capture_the_flag.CaptureTheFlagConfig:
+    """Returns the rules with the changes of `environment`."""
+    config = make_game_config(self.agent, self.game)
+    made: capture_the_flag.CaptureTheFlagConfig = rebuilding.rebuild(
+      self.changed_rules(), type(config), 'environment', config
+    )
+    return made
+
+  def changed_rules(self) -> dict[str, Any]:
+    """Returns the rules that `--config`, `--set` and flags change."""
+    changes: Any = self.changes().get('environment')
+    return dict(changes) if launch.is_rules(changes) else {}
 
 
 def _sizes(
@@ -198,14 +212,25 @@ _WIDE_RANGES = {
 
 
 @registry.register('capture_the_flag.game')
-def make_game(agent: str, game: str) -> functional.FunctionalGame:
-  """Returns the game on full-size maps, as an agent sees it."""
-  return capture_the_flag.make(make_game_config(agent, game))
+def make_game(
+  agent: str, game: str, rules: Mapping[str, Any] | None = None
+) -> functional.FunctionalGame:
+  """Returns the game on full-size maps, as an agent sees it.
+
+  Args:
+    agent: one of `AGENTS`.
+    game: one of `GAMES`.
+    rules: fields of its config that differ.
+  """
+  return capture_the_flag.make(make_game_config(agent, game, rules))
 
 
 @registry.register('capture_the_flag.training')
 def make_training_game(
-  agent: str, game: str, max_delay: int = 0
+  agent: str,
+  game: str,
+  max_delay: int = 0,
+  rules: Mapping[str, Any] | None = None,
 ) -> functional.FunctionalGame:
   """Returns the game on maps of several sizes, as in the paper.
 
@@ -213,36 +238,33 @@ def make_training_game(
   navigate. Games for memories tell what to remember for different times.
   """
   config = make_game_config(agent, game)
-  made = capture_the_flag.make(
-    dataclasses.replace(
-      config,
-      min_height=7,
-      min_width=11,
-      max_cue_steps=config.num_steps if config.cue_steps else None,
-    )
-  )
+  of_training = {
+    'min_height': 7,
+    'min_width': 11,
+    'max_cue_steps': config.num_steps if config.cue_steps else None,
+  }
+  config = make_game_config(agent, game, {**of_training, **(rules or {})})
+  made = capture_the_flag.make(config)
   return delays.make(made, max_delay) if max_delay else made
 
 
 def make_game_config(
-  agent: str, game: str
+  agent: str, game: str, rules: Mapping[str, Any] | None = None
 ) -> capture_the_flag.CaptureTheFlagConfig:
-  """Returns the rules, with pictures for the paper's agent."""
+  """Returns the rules, with pictures for the paper's agent; see `make_game`."""
   if game not in _CONFIGS:
     raise ValueError(
       f'game ({game!r}) must be one of {[*_CONFIGS]}; choose one.'
     )
-  config = _CONFIGS[game]
+  seen: dict[str, Any] = {}
   if agent == 'paper':
-    config = dataclasses.replace(
-      config, observation='rgb', tile_size=_TILE_SIZE
-    )
-  return config
+    seen = {'observation': 'rgb', 'tile_size': _TILE_SIZE}
+  return _CONFIGS[game].replace(**{**seen, **(rules or {})})
 
 
 def make_config(options: Options) -> ppo.PPOConfig:
   """Returns the agent's config, small enough for four members on two cores."""
-  game = _CONFIGS[options.game]
+  game = options.rules()
   # An update takes at least one rollout of each seat of a member.
   num_rows = len(game.teams) * options.num_environments // options.num_members
   batch_size = max(32, num_rows)
@@ -286,7 +308,7 @@ def make_config(options: Options) -> ppo.PPOConfig:
 def _make_core(options: Options) -> Any:
   """Returns the core; in games for memories these first last for a game."""
   is_paper = options.agent == 'paper'
-  length = _CONFIGS[options.game].num_steps
+  length = options.rules().num_steps
   lasts: dict[str, Any] = (
     {} if options.game == 'standard' else {'memory_length': length}
   )
@@ -331,18 +353,25 @@ def _with_all_tasks(config: ppo.PPOConfig) -> ppo.PPOConfig:
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
+  # Records of runs with the usual rules have none.
+  rules = options.changed_rules()
+  changed = {'rules': rules} if rules else {}
   return ftwax.ExperimentConfig(
     name='capture_the_flag',
     agent=make_config(options),
     environment=functools.partial(
-      make_training_game, options.agent, options.game, options.max_delay
+      make_training_game,
+      options.agent,
+      options.game,
+      options.max_delay,
+      **changed,
     ),
     evaluation=ftwax.Evaluation(
-      functools.partial(make_game, options.agent, options.game),
+      functools.partial(make_game, options.agent, options.game, **changed),
       greedy=False,  # As in the tournament, by the same program.
     ),
     population=_make_population(options),
-    steps_per_round=_CONFIGS[options.game].num_steps,
+    steps_per_round=options.rules().num_steps,
     **options.fields(),
   )
 
@@ -393,7 +422,7 @@ def finish(
   made: ftwax.ExperimentConfig, result: runs.RunResult, options: Options
 ) -> None:
   """Plays the tournament, records games and writes the report."""
-  game = make_game(options.agent, options.game)
+  game = make_game(options.agent, options.game, options.changed_rules())
   parts = prepare.prepare(made)
   variables = types.actor_variables(result.state)
   # As in evaluations, whose compiled functions play the tournament, too.

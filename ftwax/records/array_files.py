@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from ftwax import types
+from ftwax import errors, types
 from ftwax.records import files, migrations
 
 # A pytree; what is read has the structure of the template.
@@ -59,7 +59,7 @@ _DTYPES = {
 }
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(errors.UserError):
   """Raised if arrays cannot be saved or restored."""
 
 

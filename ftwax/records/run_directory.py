@@ -30,7 +30,7 @@ from typing import Any
 
 from absl import logging
 
-from ftwax import import_guard, version
+from ftwax import errors, import_guard, version
 from ftwax.records import array_files, config_files, files
 
 CONFIG_FILE = 'config.json'
@@ -61,7 +61,7 @@ _TIMESTAMP = '%Y%m%d-%H%M%S'
 _RUN_NAME = re.compile(r'(?P<time>\d{8}-\d{6})-seed-?\d+(-(?P<copy>\d+))?')
 
 
-class RunDirectoryError(RuntimeError):
+class RunDirectoryError(errors.UserError):
   """Raised if a run directory cannot be made or opened."""
 
 

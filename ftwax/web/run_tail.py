@@ -190,18 +190,3 @@ def newest_checkpoint(directory: pathlib.Path) -> str | None:
     if path.name[:1].isdigit()
   ]
   return max(names, default=None)
-
-
-def newest_run(root: pathlib.Path) -> pathlib.Path:
-  """Returns the run in `root/<name>/<run>` that was started last.
-
-  Raises:
-    ValueError: if there is none.
-  """
-  configs = list(root.glob(f'*/*/{run_directory.CONFIG_FILE}'))
-  if not configs:
-    raise ValueError(
-      f'run ({root}/*/*) must be given, since there is none in {root}; start an'
-      ' experiment, or give the directory of a run.'
-    )
-  return max(configs, key=lambda path: path.stat().st_mtime).parent

@@ -55,8 +55,7 @@ def watch(
   """Serves a page that follows runs until Ctrl-C.
 
   Args:
-    directories: directories of runs, which may not have started yet; empty for
-      the newest run.
+    directories: directories of runs, which may not have started yet.
     save_dir: see `play`.
     host: see `play`.
     port: see `play`.
@@ -64,10 +63,8 @@ def watch(
     find_game: finds the game of a run, given its directory.
 
   Raises:
-    ValueError: if there is no run or the address cannot be used.
+    ValueError: if the address cannot be used.
   """
-  if not directories:
-    directories = [str(run_tail.newest_run(pathlib.Path('runs')))]
   saved = saved_games.SavedGames(pathlib.Path(save_dir))
   make_app = functools.partial(
     pages.make_watch_app,

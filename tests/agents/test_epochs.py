@@ -201,7 +201,7 @@ def test_columns_are_taken_of_all_sources(make_small_batch):
     ({'loss_reduction': 'max'}, r"loss_reduction \('max'\) must be one of"),
     (
       {'decay': optimization.LinearDecay(names=('period',))},
-      r"names \('period'\) of LinearDecay must be among .*'learning_rate'",
+      r"name \('period'\) of a schedule must be among .*'learning_rate'",
     ),
   ],
 )

@@ -13,7 +13,8 @@ import sys
 
 import pytest
 
-from ftwax.cli import commands, launch
+import ftwax
+from ftwax.cli import commands, sources
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -55,6 +56,11 @@ def test_every_command_has_a_help_of_one_screen(capsys, name):
   text = _help(capsys, name)
   assert text.startswith(f'usage: ftwax {name}')
   assert _fits(text)
+
+
+def test_the_version_is_printed(capsys):
+  assert commands.main(['--version']) == 0
+  assert capsys.readouterr().out == f'ftwax {ftwax.__version__}\n'
 
 
 def test_the_overview_names_every_command(capsys):
@@ -173,7 +179,7 @@ def test_a_reader_that_leaves_early_is_no_error(argument):
 
 def test_experiments_are_those_of_the_folder():
   files = {path.stem for path in (ROOT / 'experiments').glob('[a-z]*.py')}
-  assert set(launch.names()) == files
+  assert set(sources.experiments()) == files
 
 
 # Of a command that needs none of them.

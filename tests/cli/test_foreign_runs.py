@@ -13,6 +13,7 @@ import sys
 import pytest
 
 import ftwax
+from ftwax import errors
 from ftwax.cli import commands, launch
 from ftwax.inference import loading
 from ftwax.records import (
@@ -267,7 +268,7 @@ def test_no_pipe_hangs_who_reads_a_run(tmp_path, monkeypatch, names):
     json.dumps(run_tail.RunTail(run).facts())
     run_tail.RunTail(run).read({})
     run_directory.create_at(tmp_path / 'beside', {})
-    with pytest.raises(commands.expected_errors()):
+    with pytest.raises(errors.EXPECTED):
       ftwax.load(run)
 
 
@@ -306,6 +307,7 @@ def test_no_module_of_the_folder_is_imported(tmp_path, argv):
 
 _OWN = """
 import ftwax
+from ftwax import errors
 import gymnasium
 from ftwax.agents import impala
 

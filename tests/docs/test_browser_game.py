@@ -8,11 +8,14 @@ import subprocess
 import jax
 import jax.numpy as jnp
 import numpy as np
-import playwright
 import pytest
 
 from ftwax.environments import capture_the_flag
 from ftwax.inference import loading
+
+playwright = pytest.importorskip(
+  'playwright', reason='the extra dev is not there'
+)
 
 PLAY = pathlib.Path(__file__).parents[2] / 'docs' / 'play'
 

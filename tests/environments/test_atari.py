@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from ftwax.environments import atari, vector
+pytest.importorskip('ale_py', reason='the extra envs is not there')
+
+from ftwax.environments import atari, vector  # noqa: E402
 
 FIRST, MID, LAST = dm_env.StepType
 

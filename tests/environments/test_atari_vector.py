@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from ftwax.environments import atari, atari_vector, game_vectors, vector
+pytest.importorskip('ale_py', reason='the extra envs is not there')
+
+from ftwax.environments import atari, atari_vector, game_vectors, vector  # noqa: E402
 
 LAST = 2
 

@@ -2,12 +2,15 @@
 
 import gymnasium
 import numpy as np
-import pettingzoo
 import pytest
-from pettingzoo.utils import conversions
 
 from ftwax import types
 from ftwax.environments import game_vectors, games, pettingzoo_adapter
+
+pettingzoo = pytest.importorskip(
+  'pettingzoo', reason='the extra envs is not there'
+)
+conversions = pytest.importorskip('pettingzoo.utils.conversions')
 
 
 class FakeParallel:

@@ -8,7 +8,7 @@ import cloudpickle
 import own_environments
 import pytest
 
-from ftwax.cli import commands, launch
+from ftwax.cli import commands, launch, sources
 
 # The package that each needs, whose environment is in Python.
 IN_PYTHON = {
@@ -49,7 +49,7 @@ for name, factory in pickle.load(sys.stdin.buffer).items():
 @pytest.mark.slow
 def test_factories_of_experiments_work_in_other_processes():
   factories = {}
-  for name in launch.names():
+  for name in sources.experiments():
     found = launch.find(name)
     factories[name] = found.build().environment_factory
   done = subprocess.run(

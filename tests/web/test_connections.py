@@ -9,7 +9,8 @@ import time
 
 import pytest
 import uvicorn
-from starlette import responses, testclient
+import web_helpers
+from starlette import responses
 
 from ftwax.web import connections, safeguards, server
 
@@ -132,6 +133,8 @@ def test_the_printed_link_has_the_token(monkeypatch, capsys):
     0,
   )
   link = re.search(r'http://127.0.0.1:\d+(/\S+)', capsys.readouterr().out)[1]
-  client = testclient.TestClient(run[0].config.app, 'http://127.0.0.1')
+  client = web_helpers.testclient.TestClient(
+    run[0].config.app, web_helpers.BASE_URL
+  )
   assert client.get('/').status_code == 403
   assert client.get(link).status_code == 200

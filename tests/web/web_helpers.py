@@ -8,13 +8,18 @@ import shutil
 import time
 
 import numpy as np
-from starlette import testclient
+import pytest
 
 from ftwax.environments import capture_the_flag, catch, functional, games
 from ftwax.inference import playable
 from ftwax.records import game_files, loggers, run_directory
 from ftwax.reporting import saved_games
 from ftwax.web import pages, play_room
+
+# With it come the other packages that tests of pages need.
+pytest.importorskip('httpx2', reason='the extra dev is not there')
+
+from starlette import testclient  # noqa: E402
 
 BASE_URL = 'http://127.0.0.1'
 

@@ -97,6 +97,7 @@ class ActorCriticConfig(parts.Part):
       trajectories to mean 0 and variance 1 over the batch.
     optimizer: a part or a name of `actor_critic.optimization`.
     decay: which hyperparameters are annealed, and over how many updates.
+    schedules: other shapes than a linear decay; see `scheduled`.
     loss_reduction: `sum` or `mean` over the transitions of an optimizer step;
       `max_gradient_norm` must suit it.
     replay: past trajectories for auxiliary tasks.
@@ -143,6 +144,7 @@ class ActorCriticConfig(parts.Part):
   # Optimizer.
   optimizer: str | optimization.Optimizer = optimization.Adam()  # noqa: RUF009
   decay: optimization.LinearDecay = optimization.LinearDecay()  # noqa: RUF009
+  schedules: tuple[optimization.Schedule, ...] = ()
   loss_reduction: str = parts.option('mean', choices=('sum', 'mean'))
 
   # Replay.
@@ -172,10 +174,11 @@ class ActorCriticConfig(parts.Part):
     self._check_sizes()
     self._check_rewards()
     known = parts.collect(self)
-    for name in self.decay.names:
+    scheduled = (schedule.hyperparameter for schedule in self.schedules)
+    for name in (*self.decay.names, *scheduled):
       if name not in known:
         raise ValueError(
-          f'names ({name!r}) of LinearDecay must be among the hyperparameters;'
+          f'name ({name!r}) of a schedule must be among the hyperparameters;'
           f' choose from {list(known)}.'
         )
 
@@ -280,6 +283,32 @@ class ActorCriticConfig(parts.Part):
     steps_per_update = members * self.batch_size * self.sequence_length
     steps = max(1.0, num_steps / steps_per_update)
     return self.replace(decay=self.decay.replace(steps=steps))
+
+  def scheduled(
+    self: _Config,
+    num_steps: float,
+    members: int = 1,
+    **schedules: Callable[[Any], Any],
+  ) -> _Config:
+    """Returns a copy with hyperparameters multiplied by schedules.
+
+    A schedule is read at 257 points, between which it is linear:
+
+        decay = optax.cosine_decay_schedule(1.0, 20_000)
+        config.scheduled(20_000, learning_rate=decay)
+
+    Args:
+      num_steps: steps of all members together, after which factors stay.
+      members: size of the population.
+      **schedules: factors by names of hyperparameters, as functions of a number
+        of steps.
+    """
+    steps_per_update = members * self.batch_size * self.sequence_length
+    made = (
+      optimization.tabulate(name, schedule, num_steps, steps_per_update)
+      for name, schedule in schedules.items()
+    )
+    return self.replace(schedules=(*self.schedules, *made))
 
   def with_size(self: _Config, size: int) -> _Config:
     """Returns a copy with `size` units in the core and each layer."""

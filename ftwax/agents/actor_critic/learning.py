@@ -145,7 +145,10 @@ def _update(
   static: _Static, state: types.TrainingState, batch: types.LearnerBatch
 ) -> tuple[types.TrainingState, types.Metrics]:
   hyperparameters = optimization.decay(
-    static.config.decay, state.hyperparameters, state.steps
+    static.config.decay,
+    state.hyperparameters,
+    state.steps,
+    static.config.schedules,
   )
   is_single = static.config.steps_per_update == 1
   if not is_single:

@@ -7,10 +7,11 @@ that changing one does not trigger a recompilation.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from ftwax import parts, registry, types
@@ -100,6 +101,60 @@ class LinearDecay(parts.Part):
   to: float = parts.option(0.0, low=0, high=1)
 
 
+# Points of a schedule between which it is interpolated.
+_NUM_POINTS = 257
+
+
+@registry.register('schedule.table')
+@dataclasses.dataclass(frozen=True)
+class Schedule(parts.Part):
+  """Multiplies a hyperparameter by a factor that changes during training.
+
+  The hyperparameter itself stays data, which a population may evolve.
+
+  Attributes:
+    hyperparameter: its name.
+    num_updates: updates over which the factors are spread; after these, the
+      last one stays.
+    factors: at least two, at equal distances; linear in between.
+  """
+
+  hyperparameter: str = 'learning_rate'
+  num_updates: float = parts.option(1.0, low=0)
+  factors: tuple[float, ...] = (1.0, 1.0)
+
+  def __post_init__(self) -> None:
+    """Checks the factors."""
+    super().__post_init__()
+    if len(self.factors) < 2 or not np.isfinite(self.factors).all():
+      raise ValueError(
+        f'factors ({self.factors}) of {self.hyperparameter} must be at least'
+        ' two finite numbers; choose (1.0, 0.0) for a linear decay.'
+      )
+
+  def factor(self, steps: types.Array) -> types.Array:
+    """Returns the factor after `steps` updates, float32 []."""
+    position = steps / max(self.num_updates, 1.0) * (len(self.factors) - 1)
+    points = np.arange(len(self.factors), dtype=np.float32)
+    return jnp.interp(position, points, np.asarray(self.factors, np.float32))
+
+
+def tabulate(
+  name: str, schedule: optax.Schedule, num_steps: float, steps_per_update: int
+) -> Schedule:
+  """Makes a schedule of updates from one of environment steps.
+
+  Args:
+    name: name of the hyperparameter.
+    schedule: returns the factor at a number of steps, as optax's schedules do.
+    num_steps: steps after which the factor stays as it is.
+    steps_per_update: steps of all members together between two updates.
+  """
+  at = np.linspace(0.0, num_steps, _NUM_POINTS, dtype=np.float32)
+  factors = tuple(float(schedule(jnp.float32(steps))) for steps in at)
+  return Schedule(name, num_steps / steps_per_update, factors)
+
+
 # The optimizers by name.
 NAMED: Mapping[str, Optimizer] = {'adam': Adam(), 'rms_prop': RMSProp()}
 
@@ -137,6 +192,7 @@ def decay(
   schedule: LinearDecay,
   hyperparameters: types.Hyperparameters,
   steps: types.Array,
+  schedules: Sequence[Schedule] = (),
 ) -> types.Hyperparameters:
   """Returns the hyperparameters after `steps` updates.
 
@@ -144,10 +200,16 @@ def decay(
     schedule: names the hyperparameters to anneal; the others stay constant.
     hyperparameters: values at the first update.
     steps: int32 [], updates done.
+    schedules: of other shapes, of hyperparameters by their names.
   """
   # Zero if the number of steps is infinite.
   fraction = steps / hyperparameters.learning_rate_decay_steps
   rest = 1.0 - (1.0 - schedule.to) * jnp.minimum(fraction, 1.0)
-  return hyperparameters._replace(
+  hyperparameters = hyperparameters._replace(
     **{name: getattr(hyperparameters, name) * rest for name in schedule.names}
   )
+  for each in schedules:
+    name = each.hyperparameter
+    value = getattr(hyperparameters, name) * each.factor(steps)
+    hyperparameters = hyperparameters._replace(**{name: value})
+  return hyperparameters

@@ -10,15 +10,17 @@ coordinator, where the engine can do that.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from ftwax import errors
+
 # A result that may not be there yet.
 Reference = Any
 
 
-class NodeLostError(RuntimeError):
+class NodeLostError(errors.UserError):
   """The process of a node has ended, or its host is lost."""
 
 
-class NodeFailedError(RuntimeError):
+class NodeFailedError(errors.UserError):
   """A node raised an error, or was lost too often."""
 
 
