@@ -49,6 +49,7 @@ def option(
   above: float | None = None,
   below: float | None = None,
   choices: Sequence[Any] = (),
+  entries: int = MAX_UNROLLED,
 ) -> Any:
   """Returns a field that is an option with a range.
 
@@ -60,9 +61,11 @@ def option(
     above: a number that the value must exceed.
     below: a number that must exceed the value.
     choices: the values that it may have, if not any.
+    entries: the most entries of a tuple; by default those that may be unrolled.
   """
   metadata = {
-    'low': low, 'high': high, 'above': above, 'below': below, 'choices': choices
+    'low': low, 'high': high, 'above': above, 'below': below,
+    'choices': choices, 'entries': entries,
   }  # fmt: skip
   return dataclasses.field(default=default, metadata=metadata)
 
@@ -300,10 +303,11 @@ def _check_option(part: Part, field: Any) -> None:
   is_count = isinstance(default, int) and not isinstance(default, bool)
   is_count |= str(field.type) == 'int | None'
   is_tuple = isinstance(value, tuple | list) and not is_count
-  if is_tuple and len(value) > MAX_UNROLLED:
+  most_entries = ranges.get('entries', MAX_UNROLLED)
+  if is_tuple and len(value) > most_entries:
     raise ValueError(
       f'{name} ({len(value):,} entries) of {type(part).__name__} must have at'
-      f' most {MAX_UNROLLED} entries; choose fewer.'
+      f' most {most_entries} entries; choose fewer.'
     )
   limits = ranges
   if is_count or _ends(ranges):

@@ -121,7 +121,7 @@ class Schedule(parts.Part):
 
   hyperparameter: str = 'learning_rate'
   num_updates: float = parts.option(1.0, low=0)
-  factors: tuple[float, ...] = (1.0, 1.0)
+  factors: tuple[float, ...] = parts.option((1.0, 1.0), entries=_NUM_POINTS)
 
   def __post_init__(self) -> None:
     """Checks the factors."""
