@@ -291,7 +291,7 @@ VECTOR = fakes.make_vector_spec()
       lambda: unreal.UNREALConfig().make_network(
         IMAGE._replace(actions=specs.BoundedArray((2,), np.float32, -1.0, 1.0))
       ),
-      'must be discrete for action masks and action values',
+      'must be discrete for action values',
     ),
     (
       'Frames smaller than 8x8 are an error',
