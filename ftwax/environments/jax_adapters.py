@@ -143,7 +143,11 @@ def from_brax(
   size = (environment.action_size,)
   actions = specs.BoundedArray(size, np.float32, -1.0, 1.0, 'action')
   return adapt(
-    reset, step, actions, episode_length, lambda state: state.metrics
+    reset,
+    step,
+    actions,
+    episode_length,
+    lambda state: getattr(state, 'metrics', {}),
   )
 
 
