@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f'ftwax: there is no command {name!r}{meant}', file=sys.stderr)
     raise SystemExit(flags.EXIT_USAGE)
   # No program of the user's has asked: what it names itself is not guarded.
-  with errors_told(), _warnings_told(), import_guard.guarded():
+  guarded = import_guard.guarded(all_threads=True)
+  with errors_told(), _warnings_told(), guarded:
     try:
       module = importlib.import_module(f'ftwax.cli.{name}_command')
     except ImportError as error:
