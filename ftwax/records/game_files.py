@@ -61,12 +61,25 @@ def _game_from_json(plain: _Json) -> games.GameSpec:
   environment = {name: _tree_from_json(plain[name]) for name in names}
   return games.GameSpec(
     types.EnvironmentSpec(**environment, absences=plain.get('absences', False)),
-    tuple(plain['teams']),
-    tuple(plain['event_names']),
-    tuple(plain.get('roles', ())),  # Of older runs: none.
-    plain.get('headline', ''),
-    plain.get('spaces', ''),
+    tuple(map(_team, plain['teams'])),
+    tuple(map(_text, plain['event_names'])),
+    tuple(map(_text, plain.get('roles', ()))),  # Of older runs: none.
+    _text(plain.get('headline', '')),
+    _text(plain.get('spaces', '')),
   )
+
+
+def _team(plain: Any) -> int:
+  if type(plain) is not int or not 0 <= plain < _MAX_TEAMS:
+    raise ValueError(f'team ({plain!r:.80}) must be from 0 to {_MAX_TEAMS - 1}')
+  return plain
+
+
+def _text(plain: Any) -> str:
+  """Returns a text, in which a terminal would find no commands."""
+  if not isinstance(plain, str) or files.printable(plain) != plain:
+    raise ValueError(f'name ({plain!r:.80}) must be a text without controls')
+  return plain
 
 
 def _tree_to_json(tree: types.SpecTree) -> _Json:
@@ -118,6 +131,8 @@ def _spec_to_json(spec: Any) -> _Json:
 
 # Entries of an array in an observation or action: 64 pictures of 1024x1024.
 _MAX_ENTRIES = 2**26
+
+_MAX_TEAMS = 1024
 
 _MAKERS = {
   'array': specs.Array,

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,8 +192,11 @@ def _aim(text='', **fields):
     _aim().replace('"seed": 0', '"seed": 0, "seed": 1'),
     _aim('[' * 100_000),
     _aim('{"agent": ' * 100_000),
+    _aim('{"agent": ' * 3_000 + '1' + '}' * 3_000),
     _aim('null'),
     _aim('{}'),
+    _aim(**{'\x1b]0;title\x07': 1}),
+    _aim(torso={'entries': {'\x1b[2J': 1}}),
   ],
 )
 def test_a_foreign_configuration_is_told(tmp_path, monkeypatch, text):
@@ -208,10 +212,31 @@ def test_a_foreign_configuration_is_told(tmp_path, monkeypatch, text):
   ):
     message = _refusal(argv)
     assert 'config.json' in message and '\n' not in message, argv
-    assert len(message) < 1000
+    assert len(message) < 1000 and message.isprintable()
   with pytest.raises((ValueError, checkpoints.CheckpointError)) as info:
     ftwax.load(run)
-  assert 'config.json' in str(info.value) and '\n' not in str(info.value)
+  assert 'config.json' in str(info.value) and str(info.value).isprintable()
+
+
+def test_a_resumed_run_tells_what_differs(tmp_path):
+  run = tmp_path / 'run'
+  for config in ('{"\x1b[2J": 1}', '{"name": ' * 3_000 + '1' + '}' * 3_000):
+    _write_run(run)
+    (run / 'config.json').write_text(config.replace('\x1b', '\\u001b'), 'utf-8')
+    (run / 'versions.json').write_text('{"layout": 6}', 'utf-8')
+    message = _refusal(
+      ['train', 'catch', '--run_dir', str(run), '--resume', *_DEVICE]
+    )
+    assert message.replace('\n', '').isprintable()
+    shutil.rmtree(run)
+  assert 'config.json' in message and 'deep' in message
+
+
+def test_a_maker_without_its_arguments_is_told(tmp_path):
+  _write_run(tmp_path / 'run', environment={'__type__': 'any_game.game'})
+  for command in ('evaluate', 'film'):
+    message = _refusal([command, str(tmp_path / 'run')])
+    assert 'config.json' in message and 'must be made from a seed' in message
 
 
 @contextlib.contextmanager
