@@ -107,6 +107,25 @@ def _open(path: Any, flags: int) -> int:
   return file
 
 
+def make_folder(root: pathlib.Path, *names: str) -> pathlib.Path:
+  """Makes a folder in the directory of a run, for what others write there.
+
+  Args:
+    root: directory of the run.
+    *names: names of the folders on the way; the last one is made.
+
+  Raises:
+    OSError: if one of them is a link, or a file.
+  """
+  path = root
+  for name in names:
+    path = path / name
+    if path.is_symlink():
+      raise OSError(f'{path} is a link; put a copy there')
+    path.mkdir(parents=True, exist_ok=True)
+  return path
+
+
 def read_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES) -> bytes:
   """Reads a file of a run.
 

@@ -389,7 +389,9 @@ def make_logger_factory(
       rows = EpisodeFilter(rows, train_period)
     to: list[Logger] = [rows]
     if tensorboard:
-      directory = pathlib.Path(run_dir) / 'tensorboard' / _stem(label, instance)
+      directory = files.make_folder(
+        pathlib.Path(run_dir), 'tensorboard', _stem(label, instance)
+      )
       events = tensorboard_logger.TensorBoardLogger(directory, label, steps_key)
       to.append(TimeFilter(events, tensorboard_period))
     to += [
