@@ -159,9 +159,8 @@ def install() -> None:
   if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
     sys.meta_path.insert(0, _Finder())
     find = machinery.PathFinder.find_distributions
-    machinery.PathFinder.find_distributions = staticmethod(
-      _only_installed(find)
-    )
+    found = staticmethod(_only_installed(find))
+    setattr(machinery.PathFinder, 'find_distributions', found)  # noqa: B010
 
 
 def _only_installed(

@@ -134,7 +134,10 @@ def errors_told() -> Iterator[None]:
     with import_guard.guarded():
       from absl import logging
 
-    logging.vlog(1, traceback.format_exc())
+    # To find a position, Python opens `<unknown>` in the working directory,
+    # which may be a pipe.
+    if logging.vlog_is_on(1):
+      logging.vlog(1, traceback.format_exc())
     remedy = ''
     if isinstance(error, OSError):
       remedy = _REMEDIES.get(error.errno or 0, '')

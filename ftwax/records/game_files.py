@@ -61,9 +61,11 @@ def _game_from_json(plain: _Json) -> games.GameSpec:
   environment = {name: _tree_from_json(plain[name]) for name in names}
   return games.GameSpec(
     types.EnvironmentSpec(**environment, absences=plain.get('absences', False)),
-    tuple(map(_team, plain['teams'])),
-    tuple(map(_text, plain['event_names'])),
-    tuple(map(_text, plain.get('roles', ()))),  # Of older runs: none.
+    tuple(_team(team) for team in plain['teams']),
+    tuple(_text(name) for name in plain['event_names']),
+    tuple(
+      _text(role) for role in plain.get('roles', ())
+    ),  # Of older runs: none.
     _text(plain.get('headline', '')),
     _text(plain.get('spaces', '')),
   )

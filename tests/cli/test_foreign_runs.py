@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -294,6 +295,19 @@ def test_no_pipe_hangs_who_reads_a_run(tmp_path, monkeypatch, names):
     run_directory.create_at(tmp_path / 'beside', {})
     with pytest.raises(commands.expected_errors()):
       ftwax.load(run)
+
+
+def test_no_pipe_is_opened_to_tell_an_error(tmp_path, monkeypatch):
+  run = tmp_path / 'run'
+  _write_run(run)
+  (run / 'config.json').write_text(_aim(learning_rate='Uniform('), 'utf-8')
+  monkeypatch.chdir(run)
+  for name in ('<unknown>', '<string>'):
+    os.mkfifo(name)
+  start = time.monotonic()
+  with _ends_within(20):
+    assert 'or a prior (' in _refusal(['evaluate', '.'])
+  assert time.monotonic() < start + 20  # Python swallows the alarm's error.
 
 
 _DRAW = """
