@@ -61,19 +61,20 @@ def _game_from_json(plain: _Json) -> games.GameSpec:
   environment = {name: _tree_from_json(plain[name]) for name in names}
   return games.GameSpec(
     types.EnvironmentSpec(**environment, absences=plain.get('absences', False)),
-    tuple(_team(team) for team in plain['teams']),
+    tuple(_index(team) for team in plain['teams']),
     tuple(_text(name) for name in plain['event_names']),
-    tuple(
-      _text(role) for role in plain.get('roles', ())
-    ),  # Of older runs: none.
+    # Older runs have no roles.
+    tuple(_index(role) for role in plain.get('roles', ())),
     _text(plain.get('headline', '')),
     _text(plain.get('spaces', '')),
   )
 
 
-def _team(plain: Any) -> int:
-  if type(plain) is not int or not 0 <= plain < _MAX_TEAMS:
-    raise ValueError(f'team ({plain!r:.80}) must be from 0 to {_MAX_TEAMS - 1}')
+def _index(plain: Any) -> int:
+  if type(plain) is not int or not 0 <= plain < _MAX_INDEX:
+    raise ValueError(
+      f'team or role ({plain!r:.80}) must be from 0 to {_MAX_INDEX - 1}'
+    )
   return plain
 
 
@@ -134,7 +135,7 @@ def _spec_to_json(spec: Any) -> _Json:
 # Entries of an array in an observation or action: 64 pictures of 1024x1024.
 _MAX_ENTRIES = 2**26
 
-_MAX_TEAMS = 1024
+_MAX_INDEX = 1024
 
 _MAKERS = {
   'array': specs.Array,

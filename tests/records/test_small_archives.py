@@ -127,6 +127,7 @@ def test_specs_of_impossible_sizes_are_told(run, shape):
     ('teams', ['a']),
     ('teams', [-1, 0]),
     ('teams', [2**31]),
+    ('roles', ['a']),
     ('event_names', ['\x1b]0;title\x07']),
     ('event_names', [1]),
     ('headline', {}),
