@@ -7,7 +7,8 @@ imports in turn, is found only
 
 - in the standard library;
 - in folders called `site-packages` or `dist-packages`;
-- in the folder of an editable install, if it has the name of that install;
+- in the folder that an editable install has put into the path, if it has the
+  name of that install;
 - by another finder than that of paths, as of a frozen program.
 
 What is imported already is taken as it is: a program that imports a package
@@ -49,7 +50,10 @@ def _find_standard() -> 'frozenset[str]':
 
 
 _STANDARD = _find_standard()
+_PREFIXES = (sys.prefix + os.sep, sys.base_prefix + os.sep)
 _local = _thread._local()
+# Whether threads are in a guarded block that have entered none themselves.
+_everywhere = [False]
 _shadows: 'set[str]' = set()
 
 
@@ -63,10 +67,21 @@ class guarded:  # noqa: N801 Used as a function.
   It holds for this thread, and for imports by what is imported.
   """
 
+  def __init__(self, all_threads: bool = False):
+    """Makes a block.
+
+    Args:
+      all_threads: whether it holds for all threads, unless they are in a block
+        of their own: a page, for example, is served by several.
+    """
+    self._all_threads = all_threads
+
   def __enter__(self) -> None:
     """Begins the block, which may be inside another one."""
-    self._before = _is_guarding()
+    self._before = getattr(_local, 'is_guarding', None), _everywhere[0]
     _local.is_guarding = True
+    if self._all_threads:
+      _everywhere[0] = True
 
   def __exit__(
     self,
@@ -76,19 +91,24 @@ class guarded:  # noqa: N801 Used as a function.
   ) -> None:
     """Ends the block."""
     del kind, error, traceback
-    _local.is_guarding = self._before
+    _local.is_guarding, everywhere = self._before
+    if self._all_threads:
+      _everywhere[0] = everywhere
 
 
 def release() -> None:
   """Ends the guard for the rest of the block, in which the user's code runs.
 
-  Called where the user has named a file or module of his own.
+  Called where the user has named a file or module of his own. A block of all
+  threads ends for all of them.
   """
   _local.is_guarding = False
+  _everywhere[0] = False
 
 
 def _is_guarding() -> bool:
-  return getattr(_local, 'is_guarding', False)
+  is_guarding = getattr(_local, 'is_guarding', None)
+  return _everywhere[0] if is_guarding is None else is_guarding
 
 
 def is_installed(package: str) -> bool:
@@ -138,6 +158,30 @@ def install() -> None:
   """Guards the imports of this library's modules, from now on."""
   if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
     sys.meta_path.insert(0, _Finder())
+    find = machinery.PathFinder.find_distributions
+    found = staticmethod(_only_installed(find))
+    setattr(machinery.PathFinder, 'find_distributions', found)  # noqa: B010
+
+
+def _only_installed(
+  find: 'Callable[..., Any]',
+) -> 'Callable[..., Any]':
+  """Returns a function that, in guarded blocks, finds what is installed.
+
+  Packages ask `importlib.metadata` for plug-ins, and import or call what they
+  name. A folder beside the program may be called `run-1.0.dist-info`.
+
+  Args:
+    find: the function by which Python finds distributions in its path.
+  """
+
+  def find_installed(*context: 'Any') -> 'Any':
+    if _is_guarding() and context and 'path' not in vars(context[0]):
+      (before,) = context
+      context = (type(before)(**vars(before), path=_folders()),)
+    return find(*context)
+
+  return find_installed
 
 
 class _Loader(machinery.SourceFileLoader):
@@ -200,8 +244,7 @@ def _find_in_path(
   if path is None:
     spec = find(name, _folders())
     if spec is None:
-      spec = _in_path(name)
-      spec = spec if spec and _is_editable(name, spec.origin) else None
+      spec = _find_editable(name)
   else:
     spec = find(name, _inside(name.rpartition('.')[0], path))
   if spec is not None and spec.origin is None:
@@ -233,16 +276,32 @@ def _folders() -> list[str]:
 
   A package may put a folder of its own there, as OpenCV does.
   """
+  beside = _beside()
   installed = [
     entry
     for entry in sys.path
     if os.path.isabs(entry)
     and (os.path.basename(entry) in _FOLDERS or entry in _STANDARD)
+    and (entry not in beside or entry.startswith(_PREFIXES))
   ]
   own = tuple(entry + os.sep for entry in installed)
   return [
     entry for entry in sys.path if entry in installed or entry.startswith(own)
   ]
+
+
+def _beside() -> 'set[str]':
+  """Returns the working directory, and the folder of the program.
+
+  They may be called `site-packages`, too.
+  """
+  program = getattr(sys.modules.get('__main__'), '__file__', None)
+  try:
+    here = os.getcwd()
+  except OSError:  # It was deleted.
+    here = ''
+  folder = os.path.dirname(os.path.abspath(program)) if program else here
+  return {here, folder, os.path.realpath(folder)}
 
 
 def _may_load(spec: 'ModuleSpec') -> bool:
@@ -252,8 +311,33 @@ def _may_load(spec: 'ModuleSpec') -> bool:
   if _is_below(spec.origin):
     return True
   beside = _in_path(spec.name)
-  is_of_path = beside is not None and beside.origin == spec.origin
-  return not is_of_path or _is_editable(spec.name, spec.origin)
+  if beside is None or beside.origin != spec.origin:
+    return True
+  editable = _find_editable(spec.name)
+  return editable is not None and editable.origin == spec.origin
+
+
+def _find_editable(name: str) -> 'ModuleSpec | None':
+  """Returns the spec of a module of an editable install.
+
+  Only folders count that an installed `.pth` file has put into the path: below
+  the project a folder of its name may lie anywhere, too.
+  """
+  spec = machinery.PathFinder.find_spec(name, _linked())
+  return spec if spec and _is_editable(name, spec.origin) else None
+
+
+def _linked() -> list[str]:
+  """Returns the entries of `sys.path` that `.pth` files name."""
+  lines = {
+    os.path.abspath(os.path.join(folder, line.strip()))
+    for folder in _folders()
+    for name in (os.listdir(folder) if os.path.isdir(folder) else ())
+    if name.endswith('.pth')
+    for line in _read(os.path.join(folder, name)).splitlines()
+    if line.strip() and not line.startswith(('#', 'import ', 'import\t'))
+  }
+  return [entry for entry in sys.path if entry in lines]
 
 
 def _is_editable(name: str, origin: str | None) -> bool:
@@ -291,7 +375,7 @@ def _editable_installs() -> 'Iterator[tuple[str, list[str]]]':
 
 def _read(path: str) -> str:
   try:
-    with open(path, encoding='utf-8') as file:
+    with open(path, encoding='utf-8', errors='surrogateescape') as file:
       return file.read()
   except OSError:
     return ''

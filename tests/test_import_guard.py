@@ -1,7 +1,10 @@
 """What lies beside a program is never taken for a package by this library."""
 
 import ast
+import contextlib
 import importlib
+import importlib.metadata
+import importlib.util
 import json
 import os
 import pathlib
@@ -9,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import types
+from concurrent import futures
 
 import pytest
 
@@ -194,7 +198,7 @@ def test_a_shadowed_package_is_taken_from_where_it_is_installed(
 
 
 def test_an_editable_install_counts_for_its_own_packages(beside, monkeypatch):
-  # As `pip install -e` leaves it, with a path or with a finder.
+  # As `pip install -e` leaves it: a path, which a `.pth` file names.
   project = beside / 'my pröject'
   _write(project, 'beside_own')
   _write(project, 'beside_foreign')
@@ -204,12 +208,76 @@ def test_an_editable_install_counts_for_its_own_packages(beside, monkeypatch):
     json.dumps({'url': project.as_uri(), 'dir_info': {'editable': True}}),
     'utf-8',
   )
+  (beside / 'site-packages' / 'beside_own.pth').write_text(
+    f'{project}\n', 'utf-8'
+  )
+  # Below the project lie runs, of which one has the name of the project.
+  _write(project / 'runs', 'beside_own', 'raise AssertionError')
   monkeypatch.syspath_prepend(str(beside / 'site-packages'))
   monkeypatch.syspath_prepend(str(project))
+  monkeypatch.syspath_prepend(str(project / 'runs'))
   with import_guard.guarded():
-    importlib.import_module('beside_own')
+    with pytest.warns(import_guard.ShadowedPackageWarning):
+      own = importlib.import_module('beside_own')
     with pytest.raises(ImportError, match='beside_foreign must be installed'):
       importlib.import_module('beside_foreign')
+  assert pathlib.Path(own.__file__).parent.parent == project
+
+
+def test_a_folder_called_like_that_of_packages_is_none(beside, monkeypatch):
+  folder = beside / 'site-packages'
+  _write(folder, 'beside_packages')
+  monkeypatch.syspath_prepend(str(folder))
+  with import_guard.guarded():
+    assert import_guard.is_installed('beside_packages')
+    monkeypatch.chdir(folder)  # It was sent with a notebook in it.
+    with pytest.raises(ImportError, match='beside_packages must be installed'):
+      importlib.import_module('beside_packages')
+
+
+def test_plug_ins_are_those_of_installed_packages(beside, monkeypatch):
+  for folder, name in ((beside, 'bad'), (beside / 'site-packages', 'good')):
+    about = folder / f'beside_{name}-1.0.dist-info'
+    about.mkdir(parents=True)
+    (about / 'METADATA').write_text(f'Name: beside-{name}\nVersion: 1.0\n')
+    (about / 'entry_points.txt').write_text(f'[beside]\n{name} = this\n')
+  monkeypatch.syspath_prepend(str(beside / 'site-packages'))
+
+  def find():
+    return {
+      each.name for each in importlib.metadata.entry_points(group='beside')
+    }
+
+  assert find() == {'bad', 'good'}  # Of the program, nothing has changed.
+  with import_guard.guarded():
+    assert find() == {'good'}
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+      importlib.metadata.version('beside-bad')
+
+
+def test_a_guard_of_all_threads_holds_where_none_is_set(beside):
+  _write(beside, 'beside_thread')
+
+  def tries(block=contextlib.nullcontext):
+    with block():
+      return importlib.util.find_spec('beside_thread') is not None
+
+  def find(*block):
+    with futures.ThreadPoolExecutor(1) as thread:
+      try:
+        return thread.submit(tries, *block).result()
+      except ImportError:
+        return False
+
+  with import_guard.guarded():
+    assert find()
+  with import_guard.guarded(all_threads=True):
+    assert not find()
+    assert not find(import_guard.guarded)
+    import_guard.release()
+    assert find() and tries()
+    assert not find(import_guard.guarded)
+  assert find() and tries()
 
 
 def test_other_finders_are_heard_unless_they_read_the_path(beside, monkeypatch):
@@ -276,6 +344,18 @@ def test_guards_are_nested_and_released():
       assert is_guarding()
     assert not is_guarding()
   assert not is_guarding()
+
+
+def test_a_command_guards_all_threads(monkeypatch):
+  from ftwax.cli import list_command
+
+  def run(options):
+    del options
+    with futures.ThreadPoolExecutor(1) as thread:
+      return int(thread.submit(import_guard._is_guarding).result())
+
+  monkeypatch.setattr(list_command, 'run', run)
+  assert commands.main(['list']) == 1
 
 
 # A folder for each name that an import in this process could name, beside a

@@ -71,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f'ftwax: there is no command {name!r}{meant}', file=sys.stderr)
     raise SystemExit(flags.EXIT_USAGE)
   # No program of the user's has asked: what it names itself is not guarded.
-  with errors_told(), _warnings_told(), import_guard.guarded():
+  guarded = import_guard.guarded(all_threads=True)
+  with errors_told(), _warnings_told(), guarded:
     try:
       module = importlib.import_module(f'ftwax.cli.{name}_command')
     except ImportError as error:
@@ -114,21 +115,29 @@ def errors_told() -> Iterator[None]:
     with import_guard.guarded():
       from absl import logging
 
-    logging.vlog(1, traceback.format_exc())
+    # To find a position, Python opens `<unknown>` in the working directory,
+    # which may be a pipe.
+    if logging.vlog_is_on(1):
+      logging.vlog(1, traceback.format_exc())
     remedy = ''
     if isinstance(error, OSError):
       remedy = _REMEDIES.get(error.errno or 0, '')
+    from ftwax.records import files  # What a record says may be in it.
+
+    message = f'{type(error).__name__}: {files.printable(str(error))}'
     raise SystemExit(
-      f'{type(error).__name__}: {error}{remedy}\n(-v=1 prints the traceback.)'
+      f'{message}{remedy}\n(-v=1 prints the traceback.)'
     ) from None
 
 
 @contextlib.contextmanager
 def _warnings_told() -> Iterator[None]:
   """Prints warnings without the line of code; a context manager."""
+  from ftwax.records import files
+
   before = warnings.formatwarning
   warnings.formatwarning = lambda message, kind, *_: (
-    f'{kind.__name__}: {message}\n'
+    f'{kind.__name__}: {files.printable(str(message))}\n'
   )
   try:
     yield

@@ -102,7 +102,11 @@ def wrap(environment: Any, seed: int, **options: Any) -> Any:
     try:
       with _entry_guard(gymnasium.registry.get(environment))():
         environment = gymnasium.make(environment, **options)
-    except gymnasium.error.UnregisteredEnv as error:
+    except gymnasium.error.Error as error:
+      # Of a name that is none, it raises the plain class.
+      unknown = (gymnasium.error.Error, gymnasium.error.UnregisteredEnv)
+      if type(error) is not unknown[0] and not isinstance(error, unknown[1]):
+        raise
       raise ValueError(
         f'environment ({environment!r}) must be a name that Gymnasium knows:'
         f' {error} If a package registers it, import that package first.'
@@ -175,13 +179,11 @@ def make_factory(environment: Environment) -> Callable[..., Any]:
       takes_seed = 'seed' in signature.parameters
       make = functools.partial(_make_rows, environment, name, takes_seed)
       return vector.VectorFactory(make)
-  if 'seed' in signature.parameters:
+  if 'seed' in signature.parameters and _binds(signature, seed=0):
     return functools.partial(_make_seeded, environment)
   is_class = isinstance(environment, type)
   for arguments in ((),) if is_class else ((), (0,)):
-    try:
-      signature.bind(*arguments)
-    except TypeError:
+    if not _binds(signature, *arguments):
       continue
     if arguments:
       return environment
@@ -191,6 +193,15 @@ def make_factory(environment: Environment) -> Callable[..., Any]:
     f'environment ({name}{signature}) must be made from a seed, or from'
     f' nothing; choose environment=lambda seed: {name}(...).'
   )
+
+
+def _binds(signature: inspect.Signature, *arguments: Any, **named: Any) -> bool:
+  """Returns whether a function can be called with arguments."""
+  try:
+    signature.bind(*arguments, **named)
+  except TypeError:
+    return False
+  return True
 
 
 def describe(environment: Any) -> str:

@@ -18,6 +18,7 @@ from ftwax import compilation, import_guard, trees, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.environments import game_vectors, games
 from ftwax.inference import loaded_agent, sharing
+from ftwax.population import population_config
 from ftwax.records import (
   array_files,
   checkpoints,
@@ -241,6 +242,12 @@ def _find_origin(
         'population.num_members': int,
       },
     )
+    if not 1 <= num_members <= population_config.MAX_MEMBERS:
+      raise ValueError(
+        f'{directory / run_directory.CONFIG_FILE}: population.num_members'
+        f' ({num_members}) must be from 1 to {population_config.MAX_MEMBERS};'
+        ' restore it from a copy.'
+      )
     spec = game_files.read(directory)
     members = run_directory.read_members(directory) or range(num_members)
 

@@ -6,6 +6,8 @@ from typing import ClassVar
 from ftwax import parts, registry
 from ftwax.population import evolution, matchmaking, selection
 
+MAX_MEMBERS = 2**16
+
 
 @registry.register('rule.population')
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +43,7 @@ class PopulationConfig(parts.Part):
 
   is_nested: ClassVar[bool] = False
 
-  num_members: int = parts.option(dataclasses.MISSING, low=1, high=2**16)
+  num_members: int = parts.option(dataclasses.MISSING, low=1, high=MAX_MEMBERS)
 
   # Evolution.
   exploits: bool = True

@@ -27,6 +27,9 @@ _MAX_LOG_BYTES = 2**30
 MAX_MEMORY = 2**28
 _BYTES_OF_A_VALUE = 64
 
+# Levels of lists and objects in JSON.
+_MAX_DEPTH = 100
+
 # The folders in the directory of a run. It may be reached by a link itself.
 _FOLDER = re.compile(
   r'best|checkpoints|games|logs|output|videos|\d{10,}(-\d+)?'
@@ -104,6 +107,25 @@ def _open(path: Any, flags: int) -> int:
   return file
 
 
+def make_folder(root: pathlib.Path, *names: str) -> pathlib.Path:
+  """Makes a folder in the directory of a run, for what others write there.
+
+  Args:
+    root: directory of the run.
+    *names: names of the folders on the way; the last one is made.
+
+  Raises:
+    OSError: if one of them is a link, or a file.
+  """
+  path = root
+  for name in names:
+    path = path / name
+    if path.is_symlink():
+      raise OSError(f'{path} is a link; put a copy there')
+    path.mkdir(parents=True, exist_ok=True)
+  return path
+
+
 def read_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES) -> bytes:
   """Reads a file of a run.
 
@@ -153,8 +175,8 @@ def reading(path: str | os.PathLike[str], content: str) -> Iterator[None]:
   ) as error:  # fmt: skip
     raise ValueError(
       f'{os.fspath(path)} must hold {content}, and cannot be read'
-      f' ({type(error).__name__}: {error}); give the directory of a run, or'
-      ' restore it from a copy.'
+      f' ({type(error).__name__}: {printable(str(error))}); give the directory'
+      ' of a run, or restore it from a copy.'
     ) from None
 
 
@@ -199,7 +221,24 @@ def parse_text(text: str | bytes, **options: Any) -> Any:
     raise ValueError(
       f'its values would take some {memory:,} bytes, more than {MAX_MEMORY:,}'
     )
-  return json.loads(text, **options)
+  plain = json.loads(text, **options)
+  _check_depth(plain)
+  return plain
+
+
+def _check_depth(plain: Any) -> None:
+  """Raises a ValueError if functions that descend would not come back."""
+  level = [plain] if isinstance(plain, dict | list) else []
+  for _ in range(_MAX_DEPTH):
+    level = [
+      part
+      for each in level
+      for part in (each.values() if isinstance(each, dict) else each)
+      if isinstance(part, dict | list)
+    ]
+    if not level:
+      return
+  raise ValueError(f'its values are nested more than {_MAX_DEPTH} deep')
 
 
 def memory_of(text: str | bytes) -> int:
@@ -227,6 +266,22 @@ def to_object(plain: Any) -> dict[str, Any]:
   if not isinstance(plain, dict):
     raise ValueError(f'it is a {type(plain).__name__}, not an object')
   return plain
+
+
+def printable(text: str) -> str:
+  """Returns a text of a record in which a terminal finds no commands.
+
+  Letters of other scripts and ends of lines stay, and all else that would not
+  be seen is escaped.
+  """
+  if text.isprintable():
+    return text
+  return ''.join(
+    each
+    if each.isprintable() or each in '\n\u3000'
+    else each.encode('unicode_escape').decode('ascii')
+    for each in text
+  )
 
 
 def first_line(error: BaseException) -> str:

@@ -61,12 +61,28 @@ def _game_from_json(plain: _Json) -> games.GameSpec:
   environment = {name: _tree_from_json(plain[name]) for name in names}
   return games.GameSpec(
     types.EnvironmentSpec(**environment, absences=plain.get('absences', False)),
-    tuple(plain['teams']),
-    tuple(plain['event_names']),
-    tuple(plain.get('roles', ())),  # Of older runs: none.
-    plain.get('headline', ''),
-    plain.get('spaces', ''),
+    tuple(_index(team) for team in plain['teams']),
+    tuple(_text(name) for name in plain['event_names']),
+    # Older runs have no roles.
+    tuple(_index(role) for role in plain.get('roles', ())),
+    _text(plain.get('headline', '')),
+    _text(plain.get('spaces', '')),
   )
+
+
+def _index(plain: Any) -> int:
+  if type(plain) is not int or not 0 <= plain < _MAX_INDEX:
+    raise ValueError(
+      f'team or role ({plain!r:.80}) must be from 0 to {_MAX_INDEX - 1}'
+    )
+  return plain
+
+
+def _text(plain: Any) -> str:
+  """Returns a text, in which a terminal would find no commands."""
+  if not isinstance(plain, str) or files.printable(plain) != plain:
+    raise ValueError(f'name ({plain!r:.80}) must be a text without controls')
+  return plain
 
 
 def _tree_to_json(tree: types.SpecTree) -> _Json:
@@ -118,6 +134,8 @@ def _spec_to_json(spec: Any) -> _Json:
 
 # Entries of an array in an observation or action: 64 pictures of 1024x1024.
 _MAX_ENTRIES = 2**26
+
+_MAX_INDEX = 1024
 
 _MAKERS = {
   'array': specs.Array,

@@ -384,12 +384,15 @@ def make_logger_factory(
         f'label ({label!r}) must consist of letters, digits and "_", to name a'
         ' file; choose another.'
       )
+    if tensorboard:  # Before a file is opened, as it may be refused.
+      directory = files.make_folder(
+        pathlib.Path(run_dir), 'tensorboard', _stem(label, instance)
+      )
     rows: Logger = JSONLLogger(log_path(run_dir, label, instance))
     if label == 'train' and train_period:
       rows = EpisodeFilter(rows, train_period)
     to: list[Logger] = [rows]
     if tensorboard:
-      directory = pathlib.Path(run_dir) / 'tensorboard' / _stem(label, instance)
       events = tensorboard_logger.TensorBoardLogger(directory, label, steps_key)
       to.append(TimeFilter(events, tensorboard_period))
     to += [

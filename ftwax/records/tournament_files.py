@@ -12,6 +12,9 @@ from ftwax.records import files, log_values
 
 TOURNAMENT_FILE = 'tournament.json'
 
+# Players whose results are shown: a table has a cell for each pair.
+_MAX_PLAYERS = 512
+
 
 class Results(NamedTuple):
   """Results of a tournament of `P` players, members of the population first.
@@ -79,13 +82,21 @@ def _from_json(plain: Any) -> Results:
     for name in ('ratings', 'lows', 'highs', 'win_rates', 'half_widths')
   }
   players = tuple(map(str, plain['players']))
+  num_members = plain['num_members']
+  if len(players) > _MAX_PLAYERS or num_members not in range(
+    1, len(players) + 1
+  ):
+    raise ValueError(
+      f'it has {len(players)} players and {num_members!r:.80} members, and must'
+      f' have at least one member and at most {_MAX_PLAYERS} players'
+    )
   for name, array in arrays.items():
     shape = (len(players),) * (2 if name in ('win_rates', 'half_widths') else 1)
     if array.shape != shape or not players:
       raise ValueError(f'{name} has the shape {array.shape}, not {shape}')
   return Results(
     players=players,
-    num_members=range(len(players) + 1)[plain['num_members']],
+    num_members=int(num_members),
     anchor=range(len(players))[plain['anchor']],
     num_games=int(plain['num_games']),
     **arrays,

@@ -26,6 +26,7 @@ class WandbTracker:
   ):
     with extras.required('wandb', 'loggers'):
       import wandb
+    files.make_folder(run_dir, 'wandb')
     self._run = wandb.init(
       project=run_dir.resolve().parent.name,
       group=run_dir.resolve().name,

@@ -20,6 +20,8 @@ LINEAGE_FILE = 'lineage.jsonl'
 
 _PREFIX = 'hyperparameters/'
 
+_MAX_SECONDS = 1e10  # Three centuries.
+
 
 class History(NamedTuple):
   """A population over time, at `K` times; arrays are float64.
@@ -103,6 +105,9 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
     return _to_array(name, rows[-1][name], (num_members, num_members))
 
   games = column('games', num_members).mean(axis=1)
+  seconds = float(rows[-1].get('seconds', 0.0))
+  if not 0.0 <= seconds < _MAX_SECONDS:
+    raise ValueError(f'seconds ({seconds}) is no time of training')
   names = [name for name in rows[-1] if name.startswith(_PREFIX)]
   return History(
     games=games,
@@ -121,7 +126,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
     payoff_scores=last('payoff_scores'),
     payoff_games=last('payoff_games'),
     num_steps=int(rows[-1].get('actor_steps', 0)),
-    seconds=float(rows[-1].get('seconds', 0.0)),
+    seconds=seconds,
   )
 
 

@@ -21,6 +21,9 @@ _MAX_POINTS = 200
 # With more lines than this, curves are the mean of members and their range.
 _MAX_LINES = 12
 
+# Players beyond whom an equilibrium takes more than some seconds.
+_MAX_NASH_PLAYERS = 100
+
 # Fraction of the run, at its end, over which event rates are averaged.
 _LAST_PART = 0.2
 
@@ -279,27 +282,35 @@ def tournament(results: tournament_files.Results) -> Figure:
 def tabulate_tournament(
   results: tournament_files.Results,
 ) -> tuple[list[str], list[list[str]]]:
-  """Returns the header and a row for each player, the best by Elo first."""
-  nash = rankings.nash_average(results.win_rates)
+  """Returns the header and a row for each player, the best by Elo first.
+
+  The Nash equilibrium is left out if it is not known or takes too long.
+  """
   anchor = drawing.readable(results.players[results.anchor])
-  head = [
-    'player',
-    f'Elo above {anchor}',
-    '95%',
-    'score against Nash',
-    'weight in Nash',
-  ]
+  head = ['player', f'Elo above {anchor}', '95%']
+  order = np.argsort(-results.ratings)
   rows = [
     [
       drawing.readable(results.players[player]),
       f'{results.ratings[player]:.0f}',
       f'{results.lows[player]:.0f} to {results.highs[player]:.0f}',
-      f'{nash.scores[player]:.2f}',
-      f'{nash.weights[player]:.2f}',
     ]
-    for player in np.argsort(-results.ratings)
+    for player in order
   ]
+  if has_nash(results):
+    nash = rankings.nash_average(results.win_rates)
+    head += ['score against Nash', 'weight in Nash']
+    for row, player in zip(rows, order, strict=True):
+      row += [f'{nash.scores[player]:.2f}', f'{nash.weights[player]:.2f}']
   return head, rows
+
+
+def has_nash(results: tournament_files.Results) -> bool:
+  """Returns whether the table of a tournament shows its Nash equilibrium."""
+  num_players = len(results.players)
+  others = ~np.eye(num_players, dtype=bool)
+  is_known = bool(np.isfinite(results.win_rates[others]).all())
+  return is_known and num_players <= _MAX_NASH_PLAYERS
 
 
 def founders(rows: Sequence[Mapping[str, Any]], num_members: int) -> Founders:

@@ -34,6 +34,12 @@ _MAX_VIDEOS = 2
 # The last saved games are embedded in the page, about 30 kB each.
 _MAX_GAMES = 8
 
+_NASH = (
+  'Elo assumes that strength is transitive. The Nash equilibrium of the win'
+  ' rates does not: it mixes the players that no mixture beats, and a player is'
+  ' as good as its score against that mixture.'
+)
+
 # The column of scores against opponents that training never meets.
 _HELD_OUT = 'score, held out'
 
@@ -309,11 +315,7 @@ def _tournament(results: tournament_files.Results | None) -> list[str]:
       ' intervals. A player rated 100 points higher wins 64% of games.',
       [population_figures.tournament(results)],
     ),
-    page.paragraph(
-      'Elo assumes that strength is transitive. The Nash equilibrium of the'
-      ' win rates does not: it mixes the players that no mixture beats, and a'
-      ' player is as good as its score against that mixture.'
-    ),
+    *([page.paragraph(_NASH)] if population_figures.has_nash(results) else []),
     page.columns(*population_figures.tabulate_tournament(results)),
     page.paragraph(
       'Win rates of rows against columns, where a draw is half a win, with half'
@@ -407,12 +409,9 @@ def _held_out(
 def _cross_play(run_dir: pathlib.Path) -> list[str]:
   """Returns the section of members who play in one team, if they do."""
   path = loggers.log_path(run_dir, evaluation_curves.LABEL)
-  rows = None
-  if path.exists():
-    rows = files.read_or_warn(loggers.read_jsonl, path)
-  if not rows or 'cross_returns' not in rows[-1]:
+  returns = files.read_or_warn(_cross_returns, path) if path.exists() else None
+  if returns is None:
     return []
-  returns = rows[-1]['cross_returns']
   return [
     page.heading('Cross-play'),
     page.paragraph(
@@ -427,6 +426,18 @@ def _cross_play(run_dir: pathlib.Path) -> list[str]:
       ],
     ),
   ]
+
+
+def _cross_returns(path: pathlib.Path) -> types.Floats | None:
+  """Returns the last mean returns of teams, [N, N]; None without any."""
+  rows = loggers.read_jsonl(path)
+  if not rows or 'cross_returns' not in rows[-1]:
+    return None
+  with files.reading(path, 'returns of teams'):
+    returns = np.array(rows[-1]['cross_returns'], np.float64)
+    if returns.ndim != 2 or len(returns) != returns.shape[1]:
+      raise ValueError(f'cross_returns has the shape {returns.shape}')
+    return returns
 
 
 def _evolution(

@@ -115,7 +115,8 @@ def _checked(plain: Any) -> dict[str, Any]:
   missing = [field for field in _FIELDS if field not in plain]
   if missing:
     raise ValueError(f'fields {missing} must be there')
-  if not str(plain['script']).isidentifier():
+  script = plain['script']
+  if not isinstance(script, str) or not script.isidentifier():
     raise ValueError(f'script ({plain["script"]!r}) must be a name')
   for seat in plain['seats']:
     missing = [field for field in _SEAT_FIELDS if field not in seat]

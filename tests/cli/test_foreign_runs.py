@@ -6,9 +6,11 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -192,8 +194,11 @@ def _aim(text='', **fields):
     _aim().replace('"seed": 0', '"seed": 0, "seed": 1'),
     _aim('[' * 100_000),
     _aim('{"agent": ' * 100_000),
+    _aim('{"agent": ' * 3_000 + '1' + '}' * 3_000),
     _aim('null'),
     _aim('{}'),
+    _aim(**{'\x1b]0;title\x07': 1}),
+    _aim(torso={'entries': {'\x1b[2J': 1}}),
   ],
 )
 def test_a_foreign_configuration_is_told(tmp_path, monkeypatch, text):
@@ -209,10 +214,31 @@ def test_a_foreign_configuration_is_told(tmp_path, monkeypatch, text):
   ):
     message = _refusal(argv)
     assert 'config.json' in message and '\n' not in message, argv
-    assert len(message) < 1000
+    assert len(message) < 1000 and message.isprintable()
   with pytest.raises((ValueError, checkpoints.CheckpointError)) as info:
     ftwax.load(run)
-  assert 'config.json' in str(info.value) and '\n' not in str(info.value)
+  assert 'config.json' in str(info.value) and str(info.value).isprintable()
+
+
+def test_a_resumed_run_tells_what_differs(tmp_path):
+  run = tmp_path / 'run'
+  for config in ('{"\x1b[2J": 1}', '{"name": ' * 3_000 + '1' + '}' * 3_000):
+    _write_run(run)
+    (run / 'config.json').write_text(config.replace('\x1b', '\\u001b'), 'utf-8')
+    (run / 'versions.json').write_text('{"layout": 6}', 'utf-8')
+    message = _refusal(
+      ['train', 'catch', '--run_dir', str(run), '--resume', *_DEVICE]
+    )
+    assert message.replace('\n', '').isprintable()
+    shutil.rmtree(run)
+  assert 'config.json' in message and 'deep' in message
+
+
+def test_a_maker_without_its_arguments_is_told(tmp_path):
+  _write_run(tmp_path / 'run', environment={'__type__': 'any_game.game'})
+  for command in ('evaluate', 'film'):
+    message = _refusal([command, str(tmp_path / 'run')])
+    assert 'config.json' in message and 'must be made from a seed' in message
 
 
 @contextlib.contextmanager
@@ -270,6 +296,52 @@ def test_no_pipe_hangs_who_reads_a_run(tmp_path, monkeypatch, names):
     run_directory.create_at(tmp_path / 'beside', {})
     with pytest.raises(errors.EXPECTED):
       ftwax.load(run)
+
+
+def test_no_pipe_is_opened_to_tell_an_error(tmp_path, monkeypatch):
+  run = tmp_path / 'run'
+  _write_run(run)
+  (run / 'config.json').write_text(_aim(learning_rate='Uniform('), 'utf-8')
+  monkeypatch.chdir(run)
+  for name in ('<unknown>', '<string>'):
+    os.mkfifo(name)
+  start = time.monotonic()
+  with _ends_within(20):
+    assert 'or a prior (' in _refusal(['evaluate', '.'])
+  assert time.monotonic() < start + 20  # Python swallows the alarm's error.
+
+
+_DRAW = """
+import os, sys
+from ftwax.cli import commands
+from ftwax.reporting import drawing, report
+assert 'matplotlib' not in sys.modules
+here = os.getcwd()
+figure = drawing.make_figure(1.0, 1.0)
+assert os.getcwd() == here
+figure.text(0.5, 0.5, 'a')
+print(len(drawing.to_png(figure)))
+"""
+
+
+def test_no_settings_of_a_folder_change_how_figures_are_drawn(tmp_path):
+  settings = tmp_path / 'matplotlibrc'
+  os.mkfifo(settings)
+  sizes = []
+  for text in (None, 'text.usetex: True\nsavefig.dpi: 1000\n', ''):
+    if text is not None:
+      settings.unlink(missing_ok=True)
+      settings.write_text(text, 'utf-8')
+    done = subprocess.run(
+      [sys.executable, '-c', _DRAW],
+      cwd=tmp_path,
+      capture_output=True,
+      text=True,
+      timeout=100,
+    )
+    assert not done.returncode, done.stderr[-2000:]
+    sizes.append(int(done.stdout))
+  assert len({*sizes}) == 1
 
 
 @pytest.mark.parametrize(

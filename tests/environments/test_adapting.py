@@ -154,6 +154,11 @@ def test_an_environment_has_a_name(environment, name):
     (fakes.FakeEnvironment(fakes.make_vector_spec()), 'pass a function that'),
     ('CartPol-v1', r"environment \('CartPol-v1'\).*Did you mean: `CartPole`"),
     (lambda one, two: Counting(), r'must be made from a seed, or from nothing'),
+    (
+      lambda name, seed: Counting(),
+      r'must be made from a seed, or from nothin',
+    ),
+    ('Cart Pole', r"environment \('Cart Pole'\) must be a name that Gymnasium"),
   ],
 )
 def test_first_mistakes_are_told_with_a_remedy(environment, message):

@@ -300,6 +300,17 @@ def test_a_resumed_foreign_run_writes_to_no_other_file(tmp_path, secret):
   assert secret.read_text() == _SECRET
 
 
+@pytest.mark.parametrize('name', ['tensorboard', 'tensorboard/train'])
+def test_a_resumed_foreign_run_logs_into_no_other_folder(tmp_path, name):
+  run, outside = tmp_path / 'run', tmp_path / 'outside'
+  outside.mkdir()
+  (run / name).parent.mkdir(parents=True)
+  (run / name).symlink_to(outside)
+  with pytest.raises(OSError, match=f'{name} is a link; put a copy there'):
+    loggers.make_logger_factory(run)('train')
+  assert not any(outside.iterdir())
+
+
 def test_figures_and_films_are_written_through_no_link(tmp_path, secret):
   run = tmp_path / 'run'
   run.mkdir()

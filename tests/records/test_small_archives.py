@@ -123,6 +123,46 @@ def test_specs_of_impossible_sizes_are_told(run, shape):
     game_files.read(run)
 
 
+@pytest.mark.parametrize(
+  ('field', 'value'),
+  [
+    ('teams', ['a']),
+    ('teams', [-1, 0]),
+    ('teams', [2**31]),
+    ('roles', ['a']),
+    ('event_names', ['\x1b]0;title\x07']),
+    ('event_names', [1]),
+    ('headline', {}),
+    ('spaces', '\x1b[2J'),
+  ],
+)
+def test_teams_and_names_of_a_game_are_numbers_and_texts(run, field, value):
+  game = json.loads((run / 'game.json').read_text('utf-8'))
+  (run / 'game.json').write_text(json.dumps({**game, field: value}), 'utf-8')
+  with pytest.raises(
+    ValueError, match=r'game.json must hold .*must be'
+  ) as info:
+    game_files.read(run)
+  assert '\x1b' not in str(info.value)
+
+
+@pytest.mark.parametrize('num_members', [-1, 0, 2**16 + 1, 2**31, 2**62])
+def test_a_number_of_members_that_no_run_has_is_told(run, num_members):
+  config = json.loads((run / 'config.json').read_text('utf-8'))
+  config['population']['num_members'] = num_members
+  (run / 'config.json').write_text(json.dumps(config), 'utf-8')
+  with pytest.raises(ValueError, match=r'num_members \(.* must be from 1 to'):
+    loading.load(run)
+
+
+@pytest.mark.parametrize('depth', [101, 1000, 5000, 10**6])
+def test_values_that_are_nested_too_deep_are_refused(depth):
+  assert files.parse_text('[' * 100 + ']' * 100)
+  for start, end in (('[', ']'), ('{"a":', '}')):
+    with pytest.raises((ValueError, RecursionError)):
+      files.parse_text(start * depth + '0' + end * depth)
+
+
 def test_the_estimate_of_memory_is_near():
   for value in ([[]] * 10**5, [{}] * 10**5, [0.5] * 10**5, ['ab'] * 10**5):
     text = json.dumps(value)

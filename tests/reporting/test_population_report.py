@@ -484,3 +484,77 @@ def test_cross_play_is_shown(run_dir):
   assert texts[start : start + 9] == [
     'member', 'beside 0', 'beside 1', '0', '1.5', '0.25', '1', '0.25', '2'
   ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings('ignore::ftwax.records.files.DamagedRecordWarning')
+@pytest.mark.parametrize(
+  'returns', [None, 'x', 1e308, True, [[None]], [['a']], [[1.0, 2.0]]]
+)
+def test_cross_play_that_is_none_is_left_out(run_dir, returns):
+  path = loggers.log_path(run_dir, 'evaluation')
+  row = {'actor_steps': 10, 'cross_returns': returns}
+  path.write_text(json.dumps(row) + '\n')
+  assert 'Win rates in training' in _read(report.make_report(run_dir)).texts
+
+
+@pytest.mark.parametrize('seconds', [1e300, -1.0, np.nan, 'NaN'])
+def test_an_impossible_time_of_training_is_told(run_dir, seconds):
+  path = loggers.log_path(run_dir, history_lib.LABEL)
+  row = json.loads(path.read_text().splitlines()[-1]) | {'seconds': seconds}
+  path.write_text(json.dumps(row) + '\n')
+  with pytest.raises(
+    ValueError, match=r'population.jsonl .*is no time of train'
+  ):
+    report.make_report(run_dir)
+
+
+def test_a_game_with_a_script_that_is_no_text_is_left_out(run_dir):
+  game = dict.fromkeys(saved_games._FIELDS) | {'format': saved_games.FORMAT}
+  (run_dir / 'games').mkdir()
+  (run_dir / 'games' / '20260101-000000-a.json').write_text(
+    json.dumps({**game, 'seats': [], 'script': None})
+  )
+  with pytest.warns(
+    files.DamagedRecordWarning, match='script .* must be a name'
+  ):
+    report.make_report(run_dir)
+
+
+def _tournament(num_players, num_members=1, win_rate=0.5):
+  return TOURNAMENT._replace(
+    players=tuple(f'player {i}' for i in range(num_players)),
+    num_members=num_members,
+    ratings=np.zeros(num_players),
+    lows=np.zeros(num_players),
+    highs=np.zeros(num_players),
+    win_rates=np.full((num_players, num_players), win_rate),
+    half_widths=np.full((num_players, num_players), 0.1),
+  )
+
+
+# Two of the players have not met.
+_UNKNOWN = _tournament(3)
+_UNKNOWN.win_rates[1, 2] = _UNKNOWN.win_rates[2, 1] = np.nan
+
+
+@pytest.mark.parametrize(
+  ('results', 'has_nash'),
+  [
+    (_tournament(3), True),
+    (_UNKNOWN, False),
+    (_tournament(150), False),  # It would take a minute.
+  ],
+)
+def test_an_equilibrium_is_shown_if_it_can_be_found(run_dir, results, has_nash):
+  tournament_files.write(run_dir, results)
+  texts = _read(report.make_report(run_dir)).texts
+  assert 'Elo above player 1' in texts
+  assert ('weight in Nash' in texts) == has_nash
+
+
+@pytest.mark.parametrize('results', [_tournament(3, 0), _tournament(513)])
+def test_a_tournament_of_impossible_players_is_left_out(run_dir, results):
+  tournament_files.write(run_dir, results)
+  with pytest.warns(files.DamagedRecordWarning, match='at least one member'):
+    texts = _read(report.make_report(run_dir)).texts
+  assert 'Tournament' not in texts
