@@ -55,3 +55,19 @@ def _is_raised_here(error: BaseException) -> bool:
   """Returns whether all frames below the wrapper are of this library."""
   frames = traceback.extract_tb(error.__traceback__)[1:]
   return all(frame.filename.startswith(_OWN) for frame in frames)
+
+
+def printable(text: str) -> str:
+  """Returns a text of a record in which a terminal finds no commands.
+
+  Letters of other scripts and ends of lines stay, and all else that would not
+  be seen is escaped.
+  """
+  if text.isprintable():
+    return text
+  return ''.join(
+    each
+    if each.isprintable() or each in '\n\u3000'
+    else each.encode('unicode_escape').decode('ascii')
+    for each in text
+  )

@@ -122,9 +122,8 @@ def errors_told() -> Iterator[None]:
     remedy = ''
     if isinstance(error, OSError):
       remedy = _REMEDIES.get(error.errno or 0, '')
-    from ftwax.records import files  # What a record says may be in it.
-
-    message = f'{type(error).__name__}: {files.printable(str(error))}'
+    # What a record says may be in it.
+    message = f'{type(error).__name__}: {errors.printable(str(error))}'
     raise SystemExit(
       f'{message}{remedy}\n(-v=1 prints the traceback.)'
     ) from None
@@ -133,11 +132,9 @@ def errors_told() -> Iterator[None]:
 @contextlib.contextmanager
 def _warnings_told() -> Iterator[None]:
   """Prints warnings without the line of code; a context manager."""
-  from ftwax.records import files
-
   before = warnings.formatwarning
   warnings.formatwarning = lambda message, kind, *_: (
-    f'{kind.__name__}: {files.printable(str(message))}\n'
+    f'{kind.__name__}: {errors.printable(str(message))}\n'
   )
   try:
     yield

@@ -16,6 +16,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any, TypeVar
 
+from ftwax import errors as errors_lib
+
 _Read = TypeVar('_Read')
 
 # Largest size of a record, and of a log, which is read by parts.
@@ -175,8 +177,8 @@ def reading(path: str | os.PathLike[str], content: str) -> Iterator[None]:
   ) as error:  # fmt: skip
     raise ValueError(
       f'{os.fspath(path)} must hold {content}, and cannot be read'
-      f' ({type(error).__name__}: {printable(str(error))}); give the directory'
-      ' of a run, or restore it from a copy.'
+      f' ({type(error).__name__}: {errors_lib.printable(str(error))}); give the'
+      ' directory of a run, or restore it from a copy.'
     ) from None
 
 
@@ -266,22 +268,6 @@ def to_object(plain: Any) -> dict[str, Any]:
   if not isinstance(plain, dict):
     raise ValueError(f'it is a {type(plain).__name__}, not an object')
   return plain
-
-
-def printable(text: str) -> str:
-  """Returns a text of a record in which a terminal finds no commands.
-
-  Letters of other scripts and ends of lines stay, and all else that would not
-  be seen is escaped.
-  """
-  if text.isprintable():
-    return text
-  return ''.join(
-    each
-    if each.isprintable() or each in '\n\u3000'
-    else each.encode('unicode_escape').decode('ascii')
-    for each in text
-  )
 
 
 def first_line(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from dm_env import specs
 
-from ftwax import continuous, types
+from ftwax import continuous, errors, types
 from ftwax.environments import games
 from ftwax.records import files, run_directory
 
@@ -80,7 +80,7 @@ def _index(plain: Any) -> int:
 
 def _text(plain: Any) -> str:
   """Returns a text, in which a terminal would find no commands."""
-  if not isinstance(plain, str) or files.printable(plain) != plain:
+  if not isinstance(plain, str) or errors.printable(plain) != plain:
     raise ValueError(f'name ({plain!r:.80}) must be a text without controls')
   return plain
 

@@ -24,9 +24,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ftwax import hyperparameters, registry, suggestions, version
+from ftwax import errors, hyperparameters, registry, suggestions, version
 from ftwax.environments import functional
-from ftwax.records import config_files, files, migrations, run_directory
+from ftwax.records import config_files, migrations, run_directory
 
 
 def rebuild(
@@ -125,7 +125,7 @@ def read_parts(
       parts.append(rebuild(part, kind, key))
   except (ValueError, OverflowError, RecursionError) as error:
     path = pathlib.Path(directory) / run_directory.CONFIG_FILE
-    raise ValueError(f'{path}: {files.printable(str(error))}') from None
+    raise ValueError(f'{path}: {errors.printable(str(error))}') from None
   return parts
 
 

@@ -434,7 +434,7 @@ def _read_json(typed: str, name: str) -> Any:
   except (OSError, ValueError, RecursionError) as error:
     raise RunDirectoryError(
       f'run directory ({typed}) must hold a readable {name}, but:'
-      f' {files.printable(str(error))};'
+      f' {errors.printable(str(error))};'
       ' give the directory of an earlier run, or start a new run.'
     ) from error
 
@@ -453,7 +453,7 @@ def _check_same(
     raise ConfigMismatchError(
       f'config must be that of the run in {typed}, but differs in'
       f' {len(different)} of its keys:\n'
-      + '\n'.join(map(files.printable, different))
+      + '\n'.join(map(errors.printable, different))
       + '\nResume with the values of the run, or start a new run; init_from'
       ' starts one from what this one has learned.'
     )

@@ -44,6 +44,7 @@ _ELSEWHERE = {
   'cli/health_checks.py',
   'cli/list_command.py',
   'import_guard.py',  # Of installed packages.
+  'reporting/drawing.py',  # The working directory, to come back to it.
   'reporting/page.py',
   'reporting/saved_games.py',
   # Scripts that draw games, of whoever made the game.
