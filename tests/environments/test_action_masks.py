@@ -4,7 +4,6 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pettingzoo
 import pytest
 from dm_env import specs
 from gymnasium import spaces
@@ -20,6 +19,10 @@ from ftwax.environments import (
   process_games,
   validation,
   vector,
+)
+
+pettingzoo = pytest.importorskip(
+  'pettingzoo', reason='the extra envs is not there'
 )
 
 MODES = gymnasium.vector.AutoresetMode

@@ -6,7 +6,6 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pettingzoo
 import pytest
 from dm_env import specs
 from gymnasium import spaces
@@ -25,6 +24,10 @@ from ftwax.environments import (
 )
 from ftwax.runtime import callbacks
 from ftwax.runtime import experiment as experiment_lib
+
+pettingzoo = pytest.importorskip(
+  'pettingzoo', reason='the extra envs is not there'
+)
 
 MODES = gymnasium.vector.AutoresetMode
 

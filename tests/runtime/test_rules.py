@@ -6,15 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from pettingzoo import ParallelEnv
 
 import ftwax
 from ftwax import population, types
 from ftwax.agents import ppo
 from ftwax.environments import pettingzoo_adapter
 
+pettingzoo = pytest.importorskip(
+  'pettingzoo', reason='the extra envs is not there'
+)
 
-class RockPaperScissors(ParallelEnv):
+
+class RockPaperScissors(pettingzoo.ParallelEnv):
   """Ten rounds; both see what the other one showed last."""
 
   metadata = {'name': 'rps'}
