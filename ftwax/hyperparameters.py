@@ -1,7 +1,8 @@
 """Hyperparameters as data, and the priors that they are sampled from.
 
-Hyperparameters are a NamedTuple of scalar arrays: leaves of the training
-state, arguments of every loss. Their priors are a NamedTuple of the same type
+Hyperparameters are a tree of NamedTuples whose leaves are scalar arrays: part
+of the training state, arguments of every update. It has the shape of the
+agent's parts; see `ftwax.parts`. Their priors are a tree of the same structure
 whose leaves are `Prior`s. A prior defines how a value is sampled, perturbed and
 bounded (Jaderberg et al., 2017, arXiv:1711.09846, section 3.2: explore). The
 range for sampling, `low` to `high`, and the range for exploring, `bounds`, may
@@ -16,15 +17,15 @@ import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ftwax import types
+from ftwax import suggestions, types
 
 # Hyperparameters, or any other pytree in the structure of its priors.
 _Values = TypeVar('_Values')
@@ -45,8 +46,8 @@ class Prior(Protocol):
     """Clips `value` to the bounds."""
 
 
-# A pytree whose leaves are priors, usually a NamedTuple, with the structure of
-# the corresponding `types.Hyperparameters`.
+# A pytree whose leaves are priors, with the structure of the corresponding
+# `types.Hyperparameters`.
 Priors = Any
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -251,9 +252,14 @@ class UniformInteger(_Scaled):
     return int(self.low), int(self.high)
 
 
-# A hyperparameter in a config: a number, which is fixed, or a prior.
-Scalar = float | Prior
-Integer = int | Prior
+# A hyperparameter of a part: in a config a number, which is fixed, or a prior;
+# in a part with values an array [], which is what its code reads.
+if TYPE_CHECKING:
+  Scalar = Any
+  Integer = Any
+else:
+  Scalar = float | Prior
+  Integer = int | Prior
 
 
 def as_prior(value: Scalar, is_integer: bool = False) -> Prior:
@@ -265,12 +271,16 @@ def as_prior(value: Scalar, is_integer: bool = False) -> Prior:
   return Constant(float(value))
 
 
-@functools.cache
-def make_type(names: tuple[str, ...]) -> Callable[..., Any]:
-  """Makes the NamedTuple of hyperparameters, or their priors, by name.
+def make_tree(entries: Mapping[str, Any]) -> Any:
+  """Makes a NamedTuple of hyperparameters, of their priors, or of branches.
 
   Equal names give the same type, in other processes too.
   """
+  return _make_type(tuple(entries))(*entries.values())
+
+
+@functools.cache
+def _make_type(names: tuple[str, ...]) -> Callable[..., Any]:
   make: Any = collections.namedtuple
   kind = make('Hyperparameters', names)
   kind.__reduce__ = lambda values: (_of_names, (names, tuple(values)))
@@ -278,7 +288,44 @@ def make_type(names: tuple[str, ...]) -> Callable[..., Any]:
 
 
 def _of_names(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-  return make_type(names)(*values)
+  return _make_type(names)(*values)
+
+
+def name(path: Any) -> str:
+  """Returns the name of a hyperparameter, its dotted path in the agent.
+
+  Args:
+    path: of a leaf in a tree, as `jax.tree.leaves_with_path` has it.
+  """
+  return jax.tree_util.keystr(path, simple=True, separator='.')
+
+
+def names(hyperparameters: Any) -> list[str]:
+  """Returns the names of all hyperparameters of a tree, in their order."""
+  return [name(path) for path, _ in jax.tree.leaves_with_path(hyperparameters)]
+
+
+def update(hyperparameters: _Values, changes: Mapping[str, Any]) -> _Values:
+  """Returns a copy in which functions have changed some of the values.
+
+  Args:
+    hyperparameters: a tree of values.
+    changes: functions from a value to the new one, by name.
+
+  Raises:
+    ValueError: if there is no such hyperparameter.
+  """
+  known = names(hyperparameters)
+  for changed in changes:
+    if changed not in known:
+      raise ValueError(
+        f'{changed} must be a hyperparameter of the agent'
+        f'{suggestions.suggest(changed, known)}'
+      )
+  return jax.tree_util.tree_map_with_path(
+    lambda path, value: changes.get(name(path), lambda x: x)(value),
+    hyperparameters,
+  )
 
 
 def _is_float32(value: float) -> bool:

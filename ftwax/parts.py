@@ -1,15 +1,22 @@
 """Parts of an agent: frozen dataclasses with options and hyperparameters.
 
 A part, such as a core or an auxiliary task, owns both. Options are static.
-Hyperparameters are data in the training state: a field annotated `Scalar` or
-`Integer` holds a number, which is fixed, or a prior, which a population may
-evolve. None turns off what is annotated `Scalar | None`, and `Integers` are one
-or a tuple of several. An agent collects them from its parts, so that it has
-exactly those that its parts read.
+Hyperparameters are data: a field annotated `Scalar` or `Integer` holds a
+number, which is fixed, or a prior, which a population may evolve. None turns
+off what is annotated `Scalar | None`, and `Integers` are one or a tuple of
+several.
+
+The training state holds the values of an agent as a tree of the shape of its
+parts, `hyperparameters.tasks.pixel_control.cost`, whose paths are the names in
+configurations, commands and logs. `bind` puts values into a copy of the agent,
+and whatever computes takes that copy: each part reads its own, `self.cost`. The
+state holds arrays alone, since states travel between processes, in which a
+function of an option would be another one.
 
 Ranges are metadata of fields, and checked here for all parts.
 """
 
+import copy
 import dataclasses
 import functools
 import math
@@ -18,6 +25,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import numpy as np
 
 from ftwax import hyperparameters, suggestions, types
@@ -96,29 +104,20 @@ class Hyperparameter(NamedTuple):
 
   Attributes:
     prior: its prior.
-    is_integer: whether its values are integers.
     bounds: smallest and largest value, both inclusive.
-    path: its dotted path in the agent, such as `tasks.pixel_control.cost`.
   """
 
   prior: hyperparameters.Prior
-  is_integer: bool
   bounds: tuple[float, float]
-  path: str
 
 
 class Part(types.Config):
   """Base of parts; a subclass is a frozen dataclass.
 
   Attributes:
-    name: name of the part where several stand together, such as tasks.
-    prefix: begins the names of the part's hyperparameters in the training
-      state, where those of all parts stand together.
     is_nested: whether messages about its fields name its class.
   """
 
-  name: ClassVar[str] = ''
-  prefix: ClassVar[str] = ''
   is_nested: ClassVar[bool] = True
 
   def __post_init__(self) -> None:
@@ -134,45 +133,144 @@ class Part(types.Config):
         _check_option(self, field)
 
 
-def collect(part: Part, path: str = '') -> dict[str, Hyperparameter]:
-  """Returns the hyperparameters of a part and of the parts in it, by name.
+def find_hyperparameters(part: Part) -> Any:
+  """Returns the hyperparameters of a part and of the parts in it, as a tree.
 
   Args:
     part: an agent, or a part of it.
-    path: dotted path of the part, ending in a dot.
+
+  Returns:
+    NamedTuples with a `Hyperparameter` or another NamedTuple for each field
+    that has any, and for each name of parts that stand in a tuple.
 
   Raises:
-    ValueError: if two parts have a hyperparameter of the same name.
+    ValueError: if parts in a tuple share a name.
   """
   kind: Any = type(part)
-  collected = {}
+  tree: dict[str, Any] = {}
   for name, is_integer in hyperparameters_of(kind).items():
     value = getattr(part, name)
-    if value is None:  # What it is for is off.
-      continue
-    numbers = {'': value}
-    if isinstance(value, tuple):
-      numbers = {f'_{index + 1}': one for index, one in enumerate(value)}
-    for index, (suffix, one) in enumerate(numbers.items()):
-      collected[part.prefix + name + suffix] = Hyperparameter(
-        hyperparameters.as_prior(one, is_integer),
-        is_integer,
-        about(kind, name).get('bounds', _NON_NEGATIVE),
-        f'{path}{name}.{index}' if suffix else f'{path}{name}',
-      )
+    bounds = about(kind, name).get('bounds', _NON_NEGATIVE)
+    found = tuple(
+      Hyperparameter(hyperparameters.as_prior(one, is_integer), bounds)
+      for one in (value if isinstance(value, tuple) else (value,))
+      if one is not None  # What it is for is off.
+    )
+    if found:
+      tree[name] = found if isinstance(value, tuple) else found[0]
   for field in dataclasses.fields(kind):
     value = getattr(part, field.name)
-    for inner in value if isinstance(value, tuple) else (value,):
-      if isinstance(inner, Part):
-        within = f'{inner.name}.' if isinstance(value, tuple) else ''
-        found = collect(inner, f'{path}{field.name}.{within}')
-        if both := sorted(found.keys() & collected.keys()):
-          raise ValueError(
-            f'{field.name} ({inner!r}) must not have the hyperparameters'
-            f' {both} of another part; choose each part once.'
-          )
-        collected.update(found)
-  return collected
+    if isinstance(value, Part):
+      inner = find_hyperparameters(value)
+    elif isinstance(value, tuple):
+      named = {
+        name: find_hyperparameters(one)
+        for name, one in _named_parts(field.name, value).items()
+      }
+      inner = hyperparameters.make_tree(
+        {name: found for name, found in named.items() if found}
+      )
+    else:
+      continue
+    if inner:
+      tree[field.name] = inner
+  return hyperparameters.make_tree(tree)
+
+
+def priors(part: Part) -> Any:
+  """Returns the priors of a part and of the parts in it, as a tree."""
+  return jax.tree.map(
+    lambda one: one.prior, find_hyperparameters(part), is_leaf=_is_found
+  )
+
+
+def collect(part: Part) -> dict[str, Hyperparameter]:
+  """Returns the hyperparameters of a part by path, `tasks.latent_kl.cost`."""
+  found = jax.tree.leaves_with_path(
+    find_hyperparameters(part), is_leaf=_is_found
+  )
+  return {hyperparameters.name(path): one for path, one in found}
+
+
+def bind(part: Any, values: Any) -> Any:
+  """Returns a copy of a part whose hyperparameters have values.
+
+  Args:
+    part: an agent, or a part of it; what is no part is returned as it is.
+    values: a tree as that of `priors`, or a branch of one that has some of the
+      fields; None for the numbers that the part has itself.
+  """
+  if values is None or not isinstance(part, Part):
+    return part
+  bound = copy.copy(part)  # Values of a trace are not to be checked.
+  for name, value in values._asdict().items():
+    own = getattr(part, name)
+    if isinstance(own, Part):
+      value = bind(own, value)
+    elif isinstance(own, tuple) and hasattr(value, '_asdict'):
+      value = tuple(
+        bind(one, getattr(value, getattr(one, 'name', ''), None)) for one in own
+      )
+    object.__setattr__(bound, name, value)
+  return bound
+
+
+def example_values(part: Part) -> Any:
+  """Returns a tree of values for `bind`: fixed numbers, and one for priors.
+
+  Samples would be compiled.
+  """
+
+  def make(prior: hyperparameters.Prior) -> types.NumpyArray:
+    shape = jax.eval_shape(prior.sample, jax.ShapeDtypeStruct((2,), np.uint32))
+    low, high = getattr(prior, 'limits', (1.0, 1.0))
+    return np.full(shape.shape, low if low == high else 1.0, shape.dtype)
+
+  return jax.tree.map(make, priors(part))
+
+
+def check_bound(part: Part) -> None:
+  """Raises a ValueError if a hyperparameter is a prior, without a value."""
+  kind: Any = type(part)
+  for name in hyperparameters_of(kind):
+    value = getattr(part, name)
+    for one in value if isinstance(value, tuple) else (value,):
+      if hasattr(one, 'sample'):
+        raise ValueError(
+          f'{name} ({one!r}) of {kind.__name__} must have a value where it is'
+          ' used; pass the hyperparameters of the state, or choose a number.'
+        )
+  for field in dataclasses.fields(kind):
+    inner = getattr(part, field.name)
+    if isinstance(inner, Part):
+      check_bound(inner)
+
+
+def _is_found(node: Any) -> bool:
+  return isinstance(node, Hyperparameter)
+
+
+def _named_parts(field: str, entries: tuple[Any, ...]) -> dict[str, Part]:
+  """Returns the parts of a tuple that have names, by name."""
+  named: dict[str, Part] = {}
+  for part in entries:
+    if not isinstance(part, Part):
+      continue
+    kind, name = type(part).__name__, getattr(part, 'name', '')
+    if not name and not find_hyperparameters(part):
+      continue  # Nothing of it needs a name.
+    if not str(name).isidentifier():
+      raise ValueError(
+        f'name ({name!r}) of {kind} must be a word, which begins the names of'
+        f' its hyperparameters; choose {kind}(..., name="left").'
+      )
+    if name in named:
+      raise ValueError(
+        f'{field} ({entries!r}) must have one name each, which also tells their'
+        f' numbers apart; choose {kind}(..., name="{name}_2") for one.'
+      )
+    named[name] = part
+  return named
 
 
 def read(config: Any, path: str) -> Any:
@@ -253,15 +351,16 @@ def find(kind: str, name: Any, known: Mapping[str, Any]) -> Any:
 
 
 def check_values(
-  values: Mapping[str, Any], bounds: Mapping[str, tuple[float, float]]
+  values: Any, bounds: Mapping[str, tuple[float, float]]
 ) -> None:
   """Raises a ValueError if a value is out of bounds or not a number.
 
   Args:
-    values: numbers or arrays by name; for a population, [N, ...] each.
-    bounds: by name; zero and infinity for names not listed.
+    values: a tree of numbers or arrays; for a population, [N, ...] each.
+    bounds: by path; zero and infinity for those not listed.
   """
-  for name, value in values.items():
+  for path, value in jax.tree.leaves_with_path(values):
+    name = hyperparameters.name(path)
     low, high = bounds.get(name, _NON_NEGATIVE)
     array = np.asarray(value)
     if not np.all((array >= low) & (array <= high)):  # Also true for NaN.
@@ -372,11 +471,13 @@ def _check_prior(part: Part, name: str, is_integer: bool) -> None:
   kind: Any = type(part)
   value = getattr(part, name)
   hint = _hints(kind)[name]
-  if value is None and hint == _OPTIONAL:
+  is_off = value is None and hint == _OPTIONAL
+  if is_off or isinstance(value, jax.Array):  # The latter is bound.
     return
   if isinstance(value, tuple) and hint == Integers:
     for one in value:
-      _check_prior_value(kind, name, one, is_integer)
+      if not isinstance(one, jax.Array):
+        _check_prior_value(kind, name, one, is_integer)
     return
   # Equal agents compare as equal, however a fixed value is written.
   if isinstance(value, hyperparameters.Constant) and not is_integer:

@@ -69,7 +69,7 @@ PRIVILEGED = 'privileged_state'
 
 
 class Hyperparameters(Protocol):
-  """A NamedTuple of scalar arrays; see `ftwax.hyperparameters`."""
+  """A tree of NamedTuples of scalar arrays; see `ftwax.hyperparameters`."""
 
   @property
   def _fields(self) -> tuple[str, ...]: ...
@@ -78,7 +78,7 @@ class Hyperparameters(Protocol):
 
   def _replace(self, **values: Any) -> 'Hyperparameters': ...
 
-  def __getattr__(self, name: str) -> Array: ...
+  def __getattr__(self, name: str) -> Any: ...
 
 
 class EnvironmentSpec(NamedTuple):
@@ -323,7 +323,7 @@ class TrainingState(NamedTuple):
   Attributes:
     params: parameters of the network.
     opt_state: state of the optimizer.
-    hyperparameters: a NamedTuple of scalar arrays.
+    hyperparameters: a tree of scalar arrays; see `ftwax.hyperparameters`.
     internal_rewards: float32 [num_events], reward for each event.
     key: random key; each update folds `steps` into it.
     steps: int32 [], updates done, including skipped ones.
@@ -545,7 +545,10 @@ class Config:
     config: Any = self
     for field in dataclasses.fields(config):
       value = getattr(self, field.name)
-      if isinstance(value, jax.Array | np.ndarray) and value.ndim == 0:
+      is_array = isinstance(value, jax.Array | np.ndarray)
+      # A traced one is the value that a part has in a computation.
+      is_given = is_array and not isinstance(value, jax.core.Tracer)
+      if is_given and value.ndim == 0:
         object.__setattr__(self, field.name, value.item())
 
   def replace(self: _Config, **changes: Any) -> _Config:

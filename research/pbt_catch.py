@@ -24,7 +24,7 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import optimization
 from ftwax.cli import flags, launch
 from ftwax.environments import catch
-from ftwax.population import evolution, population_config, selection
+from ftwax.population import exploring, population_config, selection
 from ftwax.reporting import history
 from ftwax.runtime import run_records
 
@@ -77,7 +77,7 @@ def make_experiment(
       burn_in_games=2 * _NUM_RETURNS,
       num_returns=_NUM_RETURNS,
       select=selection.Truncation(0.25),
-      explore=evolution.Perturb(1.0),
+      explore=exploring.Perturb(1.0),
     ),
   )
 

@@ -10,15 +10,15 @@ class BottleneckGRU(hk.Module):
   def __init__(self):
     super().__init__()
     self._squeeze = hk.Linear(32)
-    self._gru = cores.GRU(64)()
+    self._gru = cores.GRU(64).make()
     self.initial_state = self._gru.initial_state
 
-  def __call__(self, inputs, state, hyperparameters):
-    return self._gru(jax.nn.relu(self._squeeze(inputs)), state, hyperparameters)
+  def __call__(self, inputs, state):
+    return self._gru(jax.nn.relu(self._squeeze(inputs)), state)
 
-  def unroll(self, inputs, start, state, hyperparameters):
+  def unroll(self, inputs, start, state):
     inputs = jax.nn.relu(self._squeeze(inputs))
-    return self._gru.unroll(inputs, start, state, hyperparameters)
+    return self._gru.unroll(inputs, start, state)
 
 
 config = ppo.PPOConfig(core=BottleneckGRU)

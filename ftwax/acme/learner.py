@@ -128,7 +128,7 @@ class Learner(acme.Learner):
       ValueError: if a value is out of the config's bounds, is not a number, or
         is fractional where the hyperparameter is an integer.
     """
-    parts.check_values(values._asdict(), self._bounds)
+    parts.check_values(values, self._bounds)
     self._replace(hyperparameters=values)
 
   def set_internal_rewards(self, values: types.InternalRewards) -> None:

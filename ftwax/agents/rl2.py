@@ -59,7 +59,6 @@ class RL2Config(a2c.A2CConfig):
     """Makes a torso whose first feature marks episode starts."""
     return rl2_core.make_torso(observation_spec, super().make_torso)
 
-  def make_core(self, core: Any = None) -> recurrence.RecurrentCore:
+  def make_core(self) -> recurrence.RecurrentCore:
     """Makes the core of two levels."""
-    make_level = super().make_core
-    return rl2_core.RL2Core(make_level(core), make_level(core))
+    return rl2_core.RL2Core(super().make_core(), super().make_core())

@@ -40,7 +40,7 @@ from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, delays, functional
 from ftwax.inference import live_game, playable
 from ftwax.networks import cores, entry_torsos, heads, torsos
-from ftwax.population import evolution, population_config
+from ftwax.population import exploring, population_config
 from ftwax.records import rebuilding, tournament_files
 from ftwax.replay import replay_options
 from ftwax.reporting import report
@@ -166,9 +166,8 @@ _CONFIGS = {
 _SIZE = 64
 
 # Evolution may raise the costs of the latents up to the paper's.
-_LATENTS = tasks.LatentKL(
-  *[hyperparameters.LogUniform(1e-9, 1e-7, bounds=(1e-10, 0.1))] * 2
-)
+_LATENT_COST = hyperparameters.LogUniform(1e-9, 1e-7, bounds=(1e-10, 0.1))
+_LATENTS = tasks.LatentKL(_LATENT_COST, _LATENT_COST)
 
 # Height and width of a cell of the view in pixels, for the paper's agent.
 _TILE_SIZE = 3
@@ -387,7 +386,7 @@ def _make_population(options: Options) -> population_config.PopulationConfig:
   config = population_config.PopulationConfig(
     num_members=options.num_members,
     exploits=options.num_members > 1,
-    explore=evolution.Perturb(1.0),
+    explore=exploring.Perturb(1.0),
     burn_in_games=options.burn_in_games,
     min_decided_fraction=0.1,
   )
@@ -397,7 +396,7 @@ def _make_population(options: Options) -> population_config.PopulationConfig:
   # Crossover tries other signs, and large factors soon make a wrong one not
   # matter.
   return config.replace(
-    explore=evolution.Perturb(0.3, (0.5, 2.0)), crossover_probability=0.3
+    explore=exploring.Perturb(0.3, (0.5, 2.0)), crossover_probability=0.3
   )
 
 

@@ -187,14 +187,14 @@ class InputEmbedding(hk.Module):
 
 def part_sizes(
   environment_spec: types.EnvironmentSpec,
-  make_embedding: Callable[[], ObservationEmbedding],
+  make_embedding: Callable[[], Any],
 ) -> dict[str, int]:
   """Returns the sizes of the parts of an `InputEmbedding`'s vector, in order.
 
   Args:
     environment_spec: specs of observations and actions.
-    make_embedding: makes the embedding of the observation, called inside a
-      Haiku transform.
+    make_embedding: makes an `ObservationEmbedding`, called inside a Haiku
+      transform.
 
   Returns:
     Sizes by name: the entries of the observation, `PREVIOUS_ACTION` for all

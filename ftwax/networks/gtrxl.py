@@ -7,20 +7,16 @@ gates like a GRU's instead of sums, and the relative positions of Transformer-XL
 and an unroll equals steps at any T; gradients stay within an unroll.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+import dataclasses
+from typing import NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
-from ftwax.networks import recurrence
-
-if TYPE_CHECKING:
-  from ftwax.networks import cores
+from ftwax import parts, registry, types
+from ftwax.networks import core_parts, recurrence
 
 # Bias of the gates, with which a layer first passes on most of its inputs.
 _GATE_BIAS = 2.0
@@ -42,10 +38,46 @@ class GTrXLState(NamedTuple):
   num_steps: types.Array
 
 
-class GTrXL(hk.Module):
-  """A gated transformer; features are the normalized outputs."""
+@registry.register('core.gtrxl')
+@dataclasses.dataclass(frozen=True)
+class GTrXL(core_parts.SizedCore):
+  """A gated transformer; features are the normalized outputs.
 
-  def __init__(self, config: cores.GTrXL, name: str | None = None):
+  Attributes:
+    hidden_size: features of a step, a multiple of twice `num_heads`.
+    num_layers: number of layers; a step sees up to `num_layers * window` back.
+    num_heads: heads of attention of each layer.
+    window: number of steps before the current one that a layer attends to.
+  """
+
+  num_layers: int = parts.option(1, low=1, high=parts.MAX_UNROLLED)
+  num_heads: int = parts.option(4, low=1, high=parts.MAX_UNROLLED)
+  window: int = parts.option(128, low=1)
+
+  def __post_init__(self) -> None:
+    """Checks the numbers."""
+    super().__post_init__()
+    if self.hidden_size % (2 * self.num_heads):
+      raise ValueError(
+        f'hidden_size ({self.hidden_size}) of a gated transformer must be a'
+        f' multiple of twice num_heads ({self.num_heads}), which share it;'
+        f' choose {16 * self.num_heads}.'
+      )
+
+  @property
+  def reach(self) -> int | None:
+    """Steps that it sees back: a window in each layer."""
+    return self.num_layers * self.window
+
+  def make(self, name: str | None = None) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return _GTrXL(self, name or 'g_tr_xl')
+
+
+class _GTrXL(hk.Module):
+  """The module of `GTrXL`."""
+
+  def __init__(self, config: GTrXL, name: str):
     super().__init__(name)
     self._config = config
     self._encoder = hk.Linear(config.hidden_size, name='encoder')
@@ -65,11 +97,10 @@ class GTrXL(hk.Module):
     self,
     inputs: types.Array,
     state: GTrXLState,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, GTrXLState]:
     """Does one step on inputs [B, num_inputs]."""
     start = jnp.zeros((1, inputs.shape[0]), bool)
-    output, state = self.unroll(inputs[None], start, state, hyperparameters)
+    output, state = self.unroll(inputs[None], start, state)
     return output._replace(features=output.features[0]), state
 
   def unroll(
@@ -77,10 +108,8 @@ class GTrXL(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: GTrXLState,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, GTrXLState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
-    del hyperparameters
     window, num_steps = self._config.window, inputs.shape[0]
     # Episodes by number, [B, window + T]; the cache is part of the first one.
     is_cached = jnp.arange(window)[None] >= window - state.num_steps[:, None]
@@ -109,7 +138,7 @@ class GTrXL(hk.Module):
 class _Layer(hk.Module):
   """Attention and a perceptron, each normalized before and gated after."""
 
-  def __init__(self, config: cores.GTrXL, name: str):
+  def __init__(self, config: GTrXL, name: str):
     super().__init__(name)
     self._config = config
     size = config.hidden_size

@@ -8,28 +8,68 @@ Units start with time scales from a hundredth of `memory_length` to all of it,
 uniform in their logarithms: after a time scale, 1 / e of a memory is left.
 """
 
-from __future__ import annotations
-
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
-from ftwax.networks import associative, recurrence
-
-if TYPE_CHECKING:
-  from ftwax.networks import cores
+from ftwax import parts, registry, types
+from ftwax.networks import associative, core_parts, recurrence
 
 # Largest angle by which a unit of an LRU first rotates in a step; the paper
 # lowers it for long sequences (appendix B).
 _MAX_PHASE = math.pi / 10
 
 
-class LinearCore(hk.Module):
+@dataclasses.dataclass(frozen=True)
+class _Linear(core_parts.SizedCore):
+  """Base of the cores with a linear recurrence, parallel in time.
+
+  Attributes:
+    hidden_size: size of the features, and number of units of each block.
+    num_layers: number of blocks.
+    memory_length: the longest time scale at first, in steps.
+  """
+
+  num_layers: int = parts.option(1, low=1, high=parts.MAX_UNROLLED)
+  memory_length: int = parts.option(1000, low=1)
+
+
+@registry.register('core.lru')
+@dataclasses.dataclass(frozen=True)
+class LRU(_Linear):
+  """Linear recurrent unit, a pair of units for a number."""
+
+  def __post_init__(self) -> None:
+    """Checks the numbers."""
+    super().__post_init__()
+    if self.hidden_size % 2:
+      raise ValueError(
+        f'hidden_size ({self.hidden_size}) of an LRU must be even, since its'
+        ' units are the two parts of complex numbers; choose'
+        f' {self.hidden_size + 1}.'
+      )
+
+  def make(self, name: str | None = None) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return _LinearCore(self, _LRU, 'lru', name)
+
+
+@registry.register('core.min_gru')
+@dataclasses.dataclass(frozen=True)
+class MinGRU(_Linear):
+  """A GRU whose gate depends on the inputs alone."""
+
+  def make(self, name: str | None = None) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return _LinearCore(self, _MinGRU, 'min_gru', name)
+
+
+class _LinearCore(hk.Module):
   """Residual blocks around linear recurrences; features are normalized.
 
   A block normalizes its inputs, does the recurrence, and adds the gated result
@@ -40,28 +80,27 @@ class LinearCore(hk.Module):
 
   def __init__(
     self,
-    config: cores.LRU | cores.MinGRU,
-    recurrence: str,
+    config: _Linear,
+    make: Callable[..., Any],
+    kind: str,
     name: str | None = None,
   ):
     """Makes the blocks.
 
     Args:
-      config: sizes, as of `cores.LRU`.
-      recurrence: `lru` or `min_gru`.
+      config: sizes.
+      make: makes the recurrence of a block.
+      kind: its name.
       name: name of the module.
     """
-    super().__init__(name)
+    super().__init__(name or 'linear_core')
     size, layers = config.hidden_size, range(config.num_layers)
-    make: Any = {'lru': _LRU, 'min_gru': _MinGRU}[recurrence]
     self._encoder = hk.Linear(size, name='encoder')
     self._norms: list[Callable[[types.Array], types.Array]] = [
       lambda x: x,
       *(hk.LayerNorm(-1, True, True, name='norm') for _ in layers[1:]),
     ]
-    self._recurrences: list[_LRU | _MinGRU] = [
-      make(config, name=recurrence) for _ in layers
-    ]
+    self._recurrences = [make(config, name=kind) for _ in layers]
     self._gates = [hk.Linear(2 * size, name='gate') for _ in layers]
     self._output_norm = hk.LayerNorm(-1, True, True, name='output_norm')
 
@@ -73,10 +112,8 @@ class LinearCore(hk.Module):
     self,
     inputs: types.Array,
     state: tuple[Any, ...],
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, tuple[Any, ...]]:
     """Does one step on inputs [B, num_inputs]."""
-    del hyperparameters
     return self._apply(
       inputs, state, lambda step, hidden: step.scale * hidden + step.shift
     )
@@ -86,10 +123,8 @@ class LinearCore(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: tuple[Any, ...],
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, tuple[Any, ...]]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
-    del hyperparameters
 
     def advance(steps: associative.Affine, hidden: types.Array) -> types.Array:
       before = associative.Affine(jnp.ones_like(hidden), hidden)
@@ -137,7 +172,7 @@ class ComplexState(NamedTuple):
 class _LRU(hk.Module):
   """A diagonal complex recurrence; equations 5 to 9 of the paper."""
 
-  def __init__(self, config: cores.LRU | cores.MinGRU, name: str | None = None):
+  def __init__(self, config: _Linear, name: str | None = None):
     super().__init__(name)
     self._config = config
     self._num_units = config.hidden_size // 2
@@ -193,7 +228,7 @@ class _LRU(hk.Module):
 class _MinGRU(hk.Module):
   """A gated recurrence; section 3.1 of the paper."""
 
-  def __init__(self, config: cores.LRU | cores.MinGRU, name: str | None = None):
+  def __init__(self, config: _Linear, name: str | None = None):
     super().__init__(name)
     self._config = config
 

@@ -48,7 +48,6 @@ class RecurrentCore(Protocol):
     self,
     inputs: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters | None,
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does one step on inputs [B, num_inputs]."""
 
@@ -57,7 +56,6 @@ class RecurrentCore(Protocol):
     inputs: types.Array,
     start: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters | None,
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does `T` steps on inputs [T, B, num_inputs].
 
@@ -66,7 +64,6 @@ class RecurrentCore(Protocol):
       start: bool [T, B], true at the first step of an episode, before which
         the state is reset to zero.
       state: leaves [B, ...], the state before the first step.
-      hyperparameters: hyperparameters of the agent.
     """
 
 
@@ -212,10 +209,9 @@ class SkipConnection:
     self,
     inputs: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does one step on inputs [B, num_inputs]."""
-    output, state = self._core(inputs, state, hyperparameters)
+    output, state = self._core(inputs, state)
     return _append(output, inputs), state
 
   def unroll(
@@ -223,10 +219,9 @@ class SkipConnection:
     inputs: types.Array,
     start: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
-    output, state = self._core.unroll(inputs, start, state, hyperparameters)
+    output, state = self._core.unroll(inputs, start, state)
     return _append(output, inputs), state
 
 

@@ -20,7 +20,13 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import distributions, trees, types
-from ftwax.networks import embeddings, heads, noise, recurrence
+from ftwax.networks import (
+  core_parts,
+  embeddings,
+  heads,
+  noise,
+  recurrence,
+)
 
 # Makes an auxiliary head, called inside a Haiku transform.
 MakeHead = Callable[[], Callable[[types.Array], types.ArrayTree]]
@@ -47,13 +53,12 @@ MakeHeads = Mapping[str, MakeHead | ObservationHead]
 def make_recurrent_network(
   environment_spec: types.EnvironmentSpec,
   *,
-  make_core: Callable[[], recurrence.RecurrentCore],
+  core: Any,
   make_torso: Callable[[], Callable[[Any], types.Array]] | None = None,
   head_options: heads.Heads | None = None,
   separate_value: bool = False,
   reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
   auxiliary_heads: MakeHeads | None = None,
-  example_hyperparameters: types.Hyperparameters | None = None,
 ) -> types.RecurrentNetwork:
   """Makes a network for the observations and actions of an environment.
 
@@ -61,7 +66,9 @@ def make_recurrent_network(
     environment_spec: specs of the environment. If its observation is a dict
       with the entry `types.ACTION_MASK`, forbidden actions get probability
       zero.
-    make_core: makes the core, called inside a Haiku transform.
+    core: a part of `networks.cores`, or a function that makes a core inside a
+      Haiku transform. A part has the numbers of the hyperparameters that the
+      network is called with, or its own if these are None.
     make_torso: makes the function from an observation, leaves [B, ...], to
       features [B, num_features]; by default `embeddings.ObservationEmbedding`.
     head_options: options of the policy and value heads.
@@ -70,8 +77,6 @@ def make_recurrent_network(
       outputs are then those of the policy.
     reward_transform: transforms the previous reward; None for no transform.
     auxiliary_heads: heads of auxiliary tasks.
-    example_hyperparameters: hyperparameters for the core while parameters are
-      initialized. Only cores that use some need them; the values do not matter.
 
   Returns:
     The network. Its `auxiliary` output is the core's; its heads take features,
@@ -84,62 +89,21 @@ def make_recurrent_network(
   """
   distributions.check_action_spec(environment_spec.actions)
   _check_action_mask(environment_spec)
-  all_heads = (auxiliary_heads or {}).items()
-  if example_hyperparameters is None:
-    example_hyperparameters = _NoHyperparameters()
   specs = environment_spec.observations
   default = functools.partial(embeddings.ObservationEmbedding, specs)
-
-  def make_path(hides: bool = True) -> _Path:
-    torso = (make_torso or default)()
-    if hides and _has(specs, types.PRIVILEGED):
-      torso = functools.partial(_see_public, torso)
-    embed = embeddings.InputEmbedding(
-      torso, environment_spec.actions, reward_transform=reward_transform
-    )
-    return _Path(torso, embed, make_core())
-
-  def make_functions() -> tuple[Callable[[], None], _Functions]:
-    options = head_options or heads.Heads()
-    actor_critic = _ActorCritic(
-      policy_path=make_path(),
-      value_path=make_path(hides=False) if separate_value else None,
-      policy_head=heads.PolicyHead(
-        environment_spec.actions, options.policy_hidden_sizes, options.noise
-      ),
-      value_head=heads.ValueHead(options.value_hidden_sizes, options.noise),
-      options=options,
-      has_action_mask=_has(specs, types.ACTION_MASK),
-    )
-    feature_heads = {
-      name: make_head()
-      for name, make_head in all_heads
-      if not isinstance(make_head, ObservationHead)
-    }
-    frame_heads, num_frames = {}, {}
-    for name, head in all_heads:
-      if isinstance(head, ObservationHead):
-        frame_heads[name] = actor_critic.make_frame_head(head.make())
-        num_frames[name] = head.num_frames
-    initial_state = actor_critic.initial_state
-
-    def init() -> None:
-      inputs, state = _zero_input(environment_spec), initial_state(1)
-      output, after = actor_critic.step(inputs, state, example_hyperparameters)
-      _check_state('step', state, after)
-      for feature_head in feature_heads.values():
-        feature_head(output.features)
-      for name, frame_head in frame_heads.items():
-        frame_head(trees.zeros_like_spec(specs, (num_frames[name], 1)))
-
-    heads_by_name: dict[str, Callable[..., Any]] = {
-      name: recurrence.batch_apply(head) for name, head in feature_heads.items()
-    }
-    heads_by_name |= frame_heads
-    step, unroll = _seeded(actor_critic.step), _seeded(actor_critic.unroll)
-    return init, _Functions(step, unroll, initial_state, heads_by_name)
-
-  return _make_pure(hk.multi_transform(make_functions))
+  architecture = _Architecture(
+    environment_spec,
+    core_parts.as_part(core),
+    make_torso or default,
+    head_options or heads.Heads(),
+    separate_value,
+    reward_transform,
+    auxiliary_heads or {},
+  )
+  network = _make_pure(hk.multi_transform(architecture.functions))
+  # Makes the modules, so that options which do not fit raise here.
+  jax.eval_shape(lambda: network.initial_state(1))
+  return network
 
 
 class SeparateState(NamedTuple):
@@ -171,25 +135,115 @@ class _Path(NamedTuple):
     self,
     inputs: types.NetworkInput,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters,
   ) -> tuple[recurrence.CoreOutput, types.RecurrentState]:
     """Does one step, leaves [B, ...]."""
-    return self.core(self.embed(inputs), state, hyperparameters)
+    return self.core(self.embed(inputs), state)
 
   def unroll(
     self,
     inputs: types.NetworkInput,
     start: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters,
   ) -> tuple[recurrence.CoreOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
     recurrence.check_unroll('unroll', inputs, start, state)
     # [T, B, num_features]
     embedding = recurrence.batch_apply(self.embed)(inputs)
-    output, after = self.core.unroll(embedding, start, state, hyperparameters)
+    output, after = self.core.unroll(embedding, start, state)
     _check_state('unroll', state, after)
     return output, after
+
+
+@dataclasses.dataclass(frozen=True)
+class _Architecture:
+  """What a network is made of, which each of its functions makes anew.
+
+  Attributes: see `make_recurrent_network`.
+  """
+
+  spec: types.EnvironmentSpec
+  core: core_parts.Core
+  make_torso: Callable[[], Callable[[Any], types.Array]]
+  head_options: heads.Heads
+  separate_value: bool
+  reward_transform: Callable[[types.Array], types.Array] | None
+  auxiliary_heads: MakeHeads
+
+  def functions(self) -> tuple[Callable[[], None], '_Functions']:
+    """Returns functions to be called within a Haiku transform."""
+    return self._init, _Functions(
+      self._step,
+      self._unroll,
+      lambda batch_size: self._make(self.core).initial_state(batch_size),
+      {name: self._head(name) for name in self.auxiliary_heads},
+    )
+
+  def _make(self, core: core_parts.Core) -> '_ActorCritic':
+    """Makes the modules."""
+    spec, options = self.spec, self.head_options
+    return _ActorCritic(
+      policy_path=self._make_path(core),
+      value_path=(
+        self._make_path(core, hides=False) if self.separate_value else None
+      ),
+      policy_head=heads.PolicyHead(
+        spec.actions, options.policy_hidden_sizes, options.noise
+      ),
+      value_head=heads.ValueHead(options.value_hidden_sizes, options.noise),
+      options=options,
+      has_action_mask=_has(spec.observations, types.ACTION_MASK),
+      auxiliary_heads={
+        name: head.make() if isinstance(head, ObservationHead) else head()
+        for name, head in self.auxiliary_heads.items()
+      },
+    )
+
+  def _make_path(self, core: core_parts.Core, hides: bool = True) -> '_Path':
+    torso = self.make_torso()
+    if hides and _has(self.spec.observations, types.PRIVILEGED):
+      torso = functools.partial(_see_public, torso)
+    embed = embeddings.InputEmbedding(
+      torso, self.spec.actions, reward_transform=self.reward_transform
+    )
+    return _Path(torso, embed, core.make())
+
+  def _init(self) -> None:
+    modules = self._make(self.core.bound(self.core.example_values()))
+    inputs, state = _zero_input(self.spec), modules.initial_state(1)
+    output, after = modules.step(inputs, state)
+    _check_state('step', state, after)
+    frames = {
+      name: trees.zeros_like_spec(self.spec.observations, (head.num_frames, 1))
+      for name, head in self.auxiliary_heads.items()
+      if isinstance(head, ObservationHead)
+    }
+    for name in [one for one in self.auxiliary_heads if one not in frames]:
+      modules.auxiliary_heads[name](output.features)
+    for name, observation in frames.items():
+      modules.frame_head(name)(observation)
+
+  def _step(self, seeds: Any, hyperparameters: Any, *args: Any) -> Any:
+    with noise.seeded(seeds):
+      return self._make(self._bound(hyperparameters)).step(*args)
+
+  def _unroll(self, seeds: Any, hyperparameters: Any, *args: Any) -> Any:
+    with noise.seeded(seeds):
+      return self._make(self._bound(hyperparameters)).unroll(*args)
+
+  def _bound(self, hyperparameters: Any) -> core_parts.Core:
+    core = self.core.bound(hyperparameters)
+    core.check_bound()
+    return core
+
+  def _head(self, name: str) -> Callable[[Any], types.ArrayTree]:
+    def apply(inputs: Any) -> types.ArrayTree:
+      modules = self._make(self.core)
+      if isinstance(self.auxiliary_heads[name], ObservationHead):
+        return modules.frame_head(name)(inputs)
+      head = recurrence.batch_apply(modules.auxiliary_heads[name])
+      return head(inputs)
+
+    return apply
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,6 +256,7 @@ class _ActorCritic:
   value_head: heads.ValueHead
   options: heads.Heads
   has_action_mask: bool
+  auxiliary_heads: Mapping[str, Callable[[types.Array], types.ArrayTree]]
 
   def initial_state(self, batch_size: int) -> types.RecurrentState:
     """Returns the zero state."""
@@ -214,11 +269,10 @@ class _ActorCritic:
     self,
     inputs: types.NetworkInput,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters,
   ) -> tuple[types.NetworkOutput, types.RecurrentState]:
     """Does one step, leaves [B, ...]."""
     return self._apply_paths(
-      lambda path, state: path.step(inputs, state, hyperparameters),
+      lambda path, state: path.step(inputs, state),
       inputs,
       state,
     )
@@ -228,11 +282,10 @@ class _ActorCritic:
     inputs: types.NetworkInput,
     start: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters,
   ) -> tuple[types.NetworkOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
     return self._apply_paths(
-      lambda path, state: path.unroll(inputs, start, state, hyperparameters),
+      lambda path, state: path.unroll(inputs, start, state),
       inputs,
       state,
     )
@@ -272,12 +325,11 @@ class _ActorCritic:
     value = self.value_head(read('value_layer', value_output))  # [..., B]
     return types.NetworkOutput(logits, value, output.features, output.auxiliary)
 
-  def make_frame_head(
-    self, head: Callable[[types.Array], types.ArrayTree]
-  ) -> Callable[[types.ArrayTree], types.ArrayTree]:
+  def frame_head(self, name: str) -> Callable[[Any], types.ArrayTree]:
     """Returns a head on observations, leaves [num_frames, B, ...]."""
     # The policy's own torso, so that the auxiliary task shapes it too.
     torso = recurrence.batch_apply(self.policy_path.torso)
+    head = self.auxiliary_heads[name]
     return lambda observation: head(torso(observation))
 
 
@@ -310,16 +362,6 @@ def _read_layer(
   return features
 
 
-def _seeded(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Adds an argument before the others, the seeds of the network's noise."""
-
-  def with_seeds(seeds: types.Array | None, *args: Any) -> Any:
-    with noise.seeded(seeds):
-      return function(*args)
-
-  return with_seeds
-
-
 class _Functions(NamedTuple):
   """Functions for a Haiku transform to make pure; `heads` are by name."""
 
@@ -339,10 +381,10 @@ def _make_pure(transformed: hk.MultiTransformed) -> types.RecurrentNetwork:
   return types.RecurrentNetwork(
     init=transformed.init,
     apply=lambda params, hyperparameters, seeds, inputs, state: step(
-      params, None, seeds, inputs, state, hyperparameters
+      params, None, seeds, hyperparameters, inputs, state
     ),
     unroll=lambda params, hyperparameters, seeds, inputs, start, state: unroll(
-      params, None, seeds, inputs, start, state, hyperparameters
+      params, None, seeds, hyperparameters, inputs, start, state
     ),
     initial_state=lambda batch_size: initial_state({}, None, batch_size),
     heads={name: make_head(head) for name, head in heads_by_name.items()},
@@ -373,17 +415,6 @@ def _check_state(
       f'The state that the {what} of the core returns ({kinds[1]}) must be of'
       f' the kind that it takes, {kinds[0]}, the one of initial_state; return'
       ' the same structure, shapes and dtypes.'
-    )
-
-
-class _NoHyperparameters:
-  """Raises a helpful error if a core uses hyperparameters not given."""
-
-  def __getattr__(self, name: str) -> Any:
-    raise AttributeError(
-      f'hyperparameters.{name} is read by the core while its parameters are'
-      ' initialized; pass example_hyperparameters=..., with any values, to'
-      ' make_recurrent_network.'
     )
 
 

@@ -6,17 +6,25 @@ since that does not depend on the state. Only the recurrent product is inside
 the loop.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
-from ftwax.networks import deferred, noise, recurrence, recurrent_kernels
+from ftwax import parts, registry, types
+from ftwax.networks import (
+  core_parts,
+  deferred,
+  noise,
+  recurrence,
+  recurrent_kernels,
+)
+from ftwax.networks.dnc import controllers
 
 
 class LSTMState(NamedTuple):
@@ -37,44 +45,76 @@ def zero_lstm_state(batch_size: int, hidden_size: int) -> LSTMState:
   return LSTMState(*(jnp.zeros((batch_size, hidden_size)) for _ in range(2)))
 
 
-class LSTM(hk.Module):
+@registry.register('core.lstm')
+@dataclasses.dataclass(frozen=True)
+class LSTM(core_parts.SizedCore):
   """Long short-term memory; gates are ordered input, cell, forget, output.
 
-  `forget_bias` is added to the forget gate's bias, so that memories last
-  initially (Jozefowicz et al., 2015): after `n` steps, a fraction of
-  `sigmoid(forget_bias) ** n` is left of the cell and of its gradient. One is a
-  common value; dependencies over tens of steps are learned much sooner with
-  three.
-
-  With `memory_length`, the biases are drawn so that memories first last from
-  one to that many steps, and `forget_bias` is not used ("chrono", Tallec and
-  Ollivier, 2018, arXiv:1804.11188).
-
-  With `layer_norm`, each gate and the new cell are normalized over the units
-  (Ba et al., 2016, arXiv:1607.06450), and the state holds the normalized cell.
-  Gates then have no bias but `forget_bias` and the shift of their norm.
-
-  With `has_dropout`, the candidates that enter the cell are dropped at the rate
-  of the hyperparameter `dropout` (Semeniuta et al., 2016, arXiv:1603.05118).
-  The mask is noise of `networks.noise`: each step of each row has its own, and
-  without seeds, as in greedy policies, nothing is dropped.
+  Attributes:
+    hidden_size: number of units.
+    forget_bias: added to the forget gate's bias, so that memories last at first
+      (Jozefowicz et al., 2015): after `n` steps, a fraction of
+      `sigmoid(forget_bias) ** n` is left of the cell and of its gradient. 1 is
+      common, and dependencies over tens of steps are learned much sooner with
+      3.
+    memory_length: number of steps for which memories first last, in place of
+      `forget_bias`: biases are drawn so that these are from one to that many
+      ("chrono", Tallec and Ollivier, 2018, arXiv:1804.11188).
+    layer_norm: whether to normalize each gate and the new cell over the units
+      (Ba et al., 2016, arXiv:1607.06450). The state then holds the normalized
+      cell, and gates have no bias but `forget_bias` and the shift of their
+      norm.
+    dropout: rate at which the candidates that enter the cell are dropped
+      (Semeniuta et al., 2016, arXiv:1603.05118). The mask is noise of
+      `networks.noise`: each step of each row has its own, the same in acting
+      and learning, and without seeds, as in greedy policies, nothing is
+      dropped. None for no dropout, nor a hyperparameter for it.
   """
 
-  def __init__(
-    self,
-    hidden_size: int,
-    forget_bias: float = 1.0,
-    memory_length: int | None = None,
-    layer_norm: bool = False,
-    has_dropout: bool = False,
-    name: str | None = None,
-  ):
+  forget_bias: float = parts.option(3.0, low=-100.0)
+  memory_length: int | None = parts.option(None, low=2)
+  layer_norm: bool = False
+  dropout: parts.Scalar | None = parts.scalar(None, high=0.99)
+
+  def __post_init__(self) -> None:
+    """Checks the numbers, and what goes with normalization."""
+    super().__post_init__()
+    if self.layer_norm and self.memory_length is not None:
+      raise ValueError(
+        f'memory_length ({self.memory_length}) of LSTM must be None with'
+        ' layer_norm, which changes the cell at each step; choose forget_bias'
+        ' instead.'
+      )
+    if self.layer_norm and self.hidden_size < 2:
+      raise ValueError(
+        f'hidden_size ({self.hidden_size}) of LSTM must be at least 2 with'
+        ' layer_norm, which makes a single unit constant; choose 2 or more.'
+      )
+
+  @property
+  def is_plain(self) -> bool:
+    """Whether it is the cell alone, without normalization and dropout."""
+    return not self.layer_norm and self.dropout is None
+
+  def make(self, name: str | None = None) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return _LSTM(self, name or 'lstm')
+
+  def make_controller(self) -> controllers.Controller:
+    """Makes the core for a level of `RPTH`; call within a Haiku transform."""
+    if self.is_plain and self.memory_length is None:
+      # The same as the core, but for fewer products inside the loop.
+      return LSTMController(self.hidden_size, self.forget_bias)
+    return super().make_controller()
+
+
+class _LSTM(hk.Module):
+  """The module of `LSTM`."""
+
+  def __init__(self, config: LSTM, name: str):
     super().__init__(name)
-    self._hidden_size = hidden_size
-    self._forget_bias = forget_bias if memory_length is None else 0.0
-    self._memory_length = memory_length
-    self._layer_norm = layer_norm
-    self._has_dropout = has_dropout
+    self._config = config
+    self._hidden_size = config.hidden_size
 
   def initial_state(self, batch_size: int) -> LSTMState:
     """Returns the zero state."""
@@ -84,12 +124,11 @@ class LSTM(hk.Module):
     self,
     inputs: types.Array,
     state: LSTMState,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, LSTMState]:
     """Does one step on inputs [B, num_inputs]."""
     gates, w_h = self._project(inputs)
     gates = gates + jnp.dot(state.hidden, w_h)
-    weights = self._draw_weights(hyperparameters)
+    weights = self._draw_weights()
     state = self._make_cell()(gates, state.cell, weights)
     return recurrence.CoreOutput(features=state.hidden, auxiliary={}), state
 
@@ -98,13 +137,11 @@ class LSTM(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: LSTMState,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, LSTMState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     gates, w_h = self._project(inputs)
     # The kernel computes the plain cell alone.
-    is_plain = not self._layer_norm and not self._has_dropout
-    if is_plain and recurrent_kernels.fits(gates, w_h):
+    if self._config.is_plain and recurrent_kernels.fits(gates, w_h):
       hidden, last = recurrent_kernels.lstm(gates, w_h, start, state)
       return recurrence.CoreOutput(hidden, auxiliary={}), LSTMState(*last)
     # Taps are [B, T], so that the gradient is summed sequence by sequence.
@@ -122,61 +159,133 @@ class LSTM(hk.Module):
       return state.hidden, state
 
     # [T, B, hidden_size], drawn for all steps at once.
-    drawn = self._draw_weights(hyperparameters)
+    drawn = self._draw_weights()
     hidden, state = recurrence.unroll_step(
       step, (gates, taps, drawn), start, state
     )
     return recurrence.CoreOutput(features=hidden, auxiliary={}), state
 
-  def _draw_weights(
-    self, hyperparameters: types.Hyperparameters | None
-  ) -> types.Array | None:
+  def _draw_weights(self) -> types.Array | None:
     """Draws the weights of the candidates, [..., B, hidden_size].
 
     They are 0 or 1 / (1 - dropout), so that their mean is one; None for no
     dropout.
     """
-    drawn = noise.uniform(self._hidden_size) if self._has_dropout else None
+    rate: Any = self._config.dropout
+    drawn = None if rate is None else noise.uniform(self._hidden_size)
     if drawn is None:
       return None
-    assert hyperparameters is not None  # Dropout reads them.
-    rate = hyperparameters.dropout
     return jnp.where(drawn < rate, 0.0, 1.0 / (1.0 - rate))
 
   def _make_cell(self) -> Callable[..., LSTMState]:
     """Returns the step `(gates, cell, weights) -> state`."""
-    if not self._layer_norm:
+    if not self._config.layer_norm:
       return lambda gates, cell, w: lstm_cell(gates, cell, weights=w)
     shape = (5, self._hidden_size)
     gain = hk.get_parameter('gain', shape, init=jnp.ones)
     shift = hk.get_parameter('shift', shape, init=jnp.zeros)
     return lambda gates, cell, w: layer_norm_lstm_cell(
-      gates, cell, gain, shift, self._forget_bias, w
+      gates, cell, gain, shift, self._config.forget_bias, w
     )
 
   def _project(self, inputs: types.Array) -> tuple[types.Array, types.Array]:
     """Returns the inputs' part of the gates, with the forget bias, and w_h."""
-    if self._layer_norm:
+    config = self._config
+    if config.layer_norm:
       return _project(inputs, self._hidden_size, 4, b_init=None)
     b_init: hk.initializers.Initializer = jnp.zeros
-    if self._memory_length is not None:
-      b_init = functools.partial(_init_chrono, self._memory_length)
+    forget_bias = config.forget_bias
+    if config.memory_length is not None:
+      b_init = functools.partial(_init_chrono, config.memory_length)
+      forget_bias = 0.0
     gates, w_h = _project(inputs, self._hidden_size, 4, b_init)
     # [4 * hidden_size], in the order of the gates.
     biases = jnp.repeat(
-      jnp.array([0.0, 0.0, self._forget_bias, 0.0]), self._hidden_size
+      jnp.array([0.0, 0.0, forget_bias, 0.0]), self._hidden_size
     )
     return gates + jnp.broadcast_to(biases, gates.shape), w_h
 
 
-class GRU(hk.Module):
+class PreparedGates(NamedTuple):
+  """The part of an LSTM's step that needs no state.
+
+  Attributes:
+    gates: [..., 4 * hidden_size], contribution of the inputs to the gates.
+    tap: tap of the recurrent weights; see `deferred`.
+  """
+
+  gates: types.Array
+  tap: deferred.Tap
+
+
+class LSTMController(hk.Module):
+  """An LSTM whose gates are ordered as in `LSTM`."""
+
+  def __init__(
+    self,
+    hidden_size: int,
+    forget_bias: float = 1.0,
+    name: str | None = None,
+  ):
+    super().__init__(name)
+    self._hidden_size = hidden_size
+    self._forget_bias = forget_bias
+
+  def initial_state(self, batch_size: int) -> LSTMState:
+    """Returns the zero state."""
+    return zero_lstm_state(batch_size, self._hidden_size)
+
+  def prepare(
+    self, inputs: types.Array, num_fed_back: int
+  ) -> tuple[controllers.ControllerStep, PreparedGates]:
+    """Computes the inputs' contribution to the gates; inputs may be empty."""
+    *leading_shape, num_inputs = inputs.shape
+    num_recurrent = num_fed_back + self._hidden_size
+    w_init = hk.initializers.TruncatedNormal(
+      1.0 / math.sqrt(num_inputs + num_recurrent)
+    )
+    num_gates = 4 * self._hidden_size
+    w_h = hk.get_parameter('w_h', (num_recurrent, num_gates), init=w_init)
+    b = hk.get_parameter('b', (num_gates,), init=jnp.zeros)
+    gates = jnp.broadcast_to(b, (*leading_shape, num_gates))
+    # The slow cores of a hierarchy have no inputs besides those fed back.
+    if num_inputs:
+      w_i = hk.get_parameter('w_i', (num_inputs, num_gates), init=w_init)
+      gates = gates + jnp.dot(inputs, w_i)
+    weights, taps = deferred.prepare(w_h, tuple(leading_shape))
+
+    def step(
+      prepared: PreparedGates,
+      fed_back: list[types.Array],
+      state: LSTMState,
+    ) -> tuple[types.Array, LSTMState]:
+      # [B, num_fed_back + hidden_size]
+      recurrent = jnp.concatenate([*fed_back, state.hidden], axis=-1)
+      gates = prepared.gates + deferred.dot(recurrent, weights, prepared.tap)
+      state = lstm_cell(gates, state.cell, self._forget_bias)
+      return state.hidden, state
+
+    return step, PreparedGates(gates, taps)
+
+
+@registry.register('core.gru')
+@dataclasses.dataclass(frozen=True)
+class GRU(core_parts.SizedCore):
   """Gated recurrent unit; gates are ordered update, reset, candidate.
 
   The reset gate acts on the state before the recurrent product. The state is an
   array, float32 [B, hidden_size].
   """
 
-  def __init__(self, hidden_size: int, name: str | None = None):
+  def make(self, name: str | None = None) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return _GRU(self.hidden_size, name or 'gru')
+
+
+class _GRU(hk.Module):
+  """The module of `GRU`."""
+
+  def __init__(self, hidden_size: int, name: str):
     super().__init__(name)
     self._hidden_size = hidden_size
 
@@ -188,10 +297,8 @@ class GRU(hk.Module):
     self,
     inputs: types.Array,
     state: types.Array,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, types.Array]:
     """Does one step on inputs [B, num_inputs]."""
-    del hyperparameters
     gates, w_h = _project(inputs, self._hidden_size, num_gates=3)
     state = _gru_step(w_h, gates, state)
     return recurrence.CoreOutput(features=state, auxiliary={}), state
@@ -201,10 +308,8 @@ class GRU(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: types.Array,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, types.Array]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
-    del hyperparameters
     gates, w_h = _project(inputs, self._hidden_size, num_gates=3)
     if recurrent_kernels.fits(gates, w_h):
       hidden, state = recurrent_kernels.gru(gates, w_h, start, state)
@@ -220,14 +325,24 @@ class GRU(hk.Module):
     return recurrence.CoreOutput(features=hidden, auxiliary={}), state
 
 
-class FeedForward(hk.Module):
-  """Linear layers with ReLU and no memory; its state is the empty tuple."""
+@registry.register('core.feed_forward')
+@dataclasses.dataclass(frozen=True)
+class FeedForward(core_parts.SizedCore):
+  """A layer with ReLU and no memory; its state is the empty tuple."""
 
-  def __init__(
-    self, hidden_sizes: Sequence[int] = (256,), name: str | None = None
-  ):
+  has_memory: ClassVar[bool] = False
+
+  def make(self, name: str | None = None) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return _FeedForward(self.hidden_size, name or 'feed_forward')
+
+
+class _FeedForward(hk.Module):
+  """The module of `FeedForward`."""
+
+  def __init__(self, hidden_size: int, name: str):
     super().__init__(name)
-    self._layers = hk.nets.MLP(hidden_sizes, activate_final=True)
+    self._layers = hk.nets.MLP((hidden_size,), activate_final=True)
 
   def initial_state(self, batch_size: int) -> tuple[()]:
     """Returns the empty state."""
@@ -238,10 +353,8 @@ class FeedForward(hk.Module):
     self,
     inputs: types.Array,
     state: tuple[()],
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, tuple[()]]:
     """Does one step on inputs [B, num_inputs]."""
-    del hyperparameters
     return recurrence.CoreOutput(self._layers(inputs), auxiliary={}), state
 
   def unroll(
@@ -249,11 +362,10 @@ class FeedForward(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: tuple[()],
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, tuple[()]]:
     """Does `T` steps on inputs [T, B, num_inputs], all at once."""
     del start
-    return self(inputs, state, hyperparameters)
+    return self(inputs, state)
 
 
 def _init_chrono(

@@ -72,16 +72,14 @@ class RL2Core(hk.Module):
     self,
     inputs: types.Array,
     state: RL2State,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, RL2State]:
     """Does one step on inputs [B, num_inputs]."""
     # At the start of a trial, the caller has reset both states.
     inner_state = recurrence.reset_state(_episode_start(inputs), state.inner)
-    inner, inner_state = self._inner(inputs, inner_state, hyperparameters)
+    inner, inner_state = self._inner(inputs, inner_state)
     outer, outer_state = self._outer(
       jnp.concatenate([inputs, inner.features], -1),
       state.outer,
-      hyperparameters,
     )
     return _join(inner, outer), RL2State(inner_state, outer_state)
 
@@ -90,20 +88,17 @@ class RL2Core(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: RL2State,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, RL2State]:
     """Does `T` steps on inputs [T, B, num_inputs]; trials begin at `start`."""
     inner, inner_state = self._inner.unroll(
       inputs,
       jnp.logical_or(start, _episode_start(inputs)),
       state.inner,
-      hyperparameters,
     )
     outer, outer_state = self._outer.unroll(
       jnp.concatenate([inputs, inner.features], -1),
       start,
       state.outer,
-      hyperparameters,
     )
     return _join(inner, outer), RL2State(inner_state, outer_state)
 

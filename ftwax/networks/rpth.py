@@ -35,23 +35,24 @@ or by a period of its own, and sees h and words of level l - 1 from the previous
 step, and its latent is the prior of the latent of level l - 1.
 """
 
-from __future__ import annotations
-
+import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
-from ftwax.networks import noise, recurrence, rpth_level
-from ftwax.networks.dnc import memory_access
-
-if TYPE_CHECKING:
-  from ftwax.networks import cores
-
+from ftwax import parts, registry, types
+from ftwax.networks import (
+  core_parts,
+  noise,
+  recurrence,
+  recurrent_cores,
+  rpth_level,
+)
+from ftwax.networks.dnc import interfaces, memory_access
 
 # `(prepared, state) -> (output, state)`, leaves [B, ...].
 _Step = Callable[[Any, 'RPTHState'], tuple[recurrence.CoreOutput, 'RPTHState']]
@@ -73,8 +74,10 @@ class RPTHState(NamedTuple):
   step: types.Array
 
 
-class RPTH(hk.Module):
-  """A temporal hierarchy as a recurrent core.
+@registry.register('core.rpth')
+@dataclasses.dataclass(frozen=True)
+class RPTH(core_parts.Core):
+  """A temporal hierarchy of cores, maybe with a shared memory.
 
   Features are the samples z; without seeds they are the means. Auxiliary
   outputs, for `losses.latent_kl`, are `loc`, `scale` and `tick`: tuples with an
@@ -82,15 +85,95 @@ class RPTH(hk.Module):
   [...]. With a memory there are also the `read_weights` and `write_weights` of
   the fastest level's access.
 
-  It uses two hyperparameters: `slow_period`, an integer of at least one, and
-  `fast_to_slow_gradient_scale`. With a period for each slow level, these are
-  `slow_period_1`, `slow_period_2` and so on.
+  Attributes:
+    level: the core of each level; a number stands for an LSTM of that size.
+    latent_size: size of the latent variable; None for that of a level.
+    num_levels: number of levels.
+    memory: the memory that all levels share; None for none.
+    slow_period: int32, steps between two ticks of the slow core; with more
+      levels, level l ticks every `slow_period ** l` steps. A tuple has a period
+      for each slow level, the fastest first.
+    fast_to_slow_gradient_scale: scale of the gradient from the fast core into
+      the slow core's output.
+    noise_scale: scale of the noise in z: 1 samples z from the posterior, as in
+      the paper; 0 uses the posterior's mean, with which short runs learn
+      sooner. It does not change the distributions.
+    init_scale: standard deviation of the latent if the layer outputs zero.
+    min_scale: added to standard deviations.
+    fixed_scale: whether all standard deviations are `init_scale`, not learned.
+    memory_projection: whether latents are computed from a linear layer, of the
+      size of a level, of a core's output and the words read; False: from both
+      themselves.
+    tanh_loc: whether to bound means to (-1, 1) by tanh.
+    clip_value: magnitude to which the outputs of the cores and, with a memory,
+      the inputs of the latent layer are clipped; None for no clipping.
   """
 
-  def __init__(self, config: cores.RPTH, name: str | None = None):
+  has_latents: ClassVar[bool] = True
+
+  level: int | core_parts.SizedCore = recurrent_cores.LSTM(  # noqa: RUF009
+    forget_bias=1.0
+  )
+  latent_size: int | None = parts.option(None, low=1)
+  num_levels: int = parts.option(2, low=2, high=parts.MAX_UNROLLED)
+  memory: interfaces.Memory | None = None
+  slow_period: parts.Integers = parts.scalar(8, low=1)
+  fast_to_slow_gradient_scale: parts.Scalar = parts.scalar(1.0, high=1.0)
+  noise_scale: float = parts.option(1.0, low=0)
+  init_scale: float = parts.option(0.1, above=0)
+  min_scale: float = parts.option(1e-6, above=0)
+  fixed_scale: bool = False
+  memory_projection: bool = True
+  tanh_loc: bool = False
+  clip_value: float | None = parts.option(None, above=0)
+
+  def __post_init__(self) -> None:
+    """Replaces a size by an LSTM, and checks the numbers."""
+    if isinstance(self.level, int):
+      level = recurrent_cores.LSTM(self.level, forget_bias=1.0)
+      object.__setattr__(self, 'level', level)
+    core_parts.check_sized('level', self, ', or the size of an LSTM')
+    super().__post_init__()
+    periods = self.slow_period
+    if isinstance(periods, tuple) and len(periods) != self.num_levels - 1:
+      raise ValueError(
+        f'slow_period ({periods}) of RPTH must be one period, or one for each'
+        f' of the {self.num_levels - 1} slow levels; for a range choose'
+        ' hyperparameters.UniformInteger(5, 20).'
+      )
+
+  @property
+  def level_core(self) -> core_parts.SizedCore:
+    """The core of each level."""
+    assert isinstance(self.level, core_parts.SizedCore)
+    return self.level
+
+  @property
+  def hidden_size(self) -> int:
+    """Units of each level."""
+    return self.level_core.hidden_size
+
+  @property
+  def num_latents(self) -> int:
+    """Size of the latent variable, that of a level by default."""
+    return self.latent_size or self.hidden_size
+
+  def make(self, name: str | None = None) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return _RPTH(self, name or 'rpth')
+
+  def with_size(self, size: int) -> 'RPTH':
+    """Returns a copy with `size` units in each level, and as many latents."""
+    return self.replace(level=self.level_core.with_size(size), latent_size=None)
+
+
+class _RPTH(hk.Module):
+  """The module of `RPTH`."""
+
+  def __init__(self, config: RPTH, name: str):
     super().__init__(name)
     self._config = config
-    self._memory = memory_access.Memory()
+    self._memory = memory_access.WorkingMemory()
     if config.memory is not None:
       self._memory = memory_access.MemoryAccess(
         config.memory, accesses_per_step=config.num_levels
@@ -118,13 +201,12 @@ class RPTH(hk.Module):
     self,
     inputs: types.Array,
     state: RPTHState,
-    hyperparameters: types.Hyperparameters | None,
   ) -> tuple[recurrence.CoreOutput, RPTHState]:
     """Does one step on inputs [B, num_inputs].
 
     A slow level is not computed if it ticks in no row (except under `vmap`).
     """
-    step, prepared = self._prepare(inputs, hyperparameters, skips_idle=True)
+    step, prepared = self._prepare(inputs, skips_idle=True)
     return self._memory.step(step, prepared, state)
 
   def unroll(
@@ -132,7 +214,6 @@ class RPTH(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: RPTHState,
-    hyperparameters: types.Hyperparameters | None,
   ) -> tuple[recurrence.CoreOutput, RPTHState]:
     """Does `T` steps on inputs [T, B, num_inputs].
 
@@ -140,33 +221,29 @@ class RPTH(hk.Module):
     measured to be slower with a gradient, even if all rows tick together: the
     residuals of a branch are stored whether or not it is taken.
     """
-    step, prepared = self._prepare(inputs, hyperparameters, skips_idle=False)
+    step, prepared = self._prepare(inputs, skips_idle=False)
     return self._memory.unroll(step, prepared, start, state)
 
   def _prepare(
     self,
     inputs: types.Array,
-    hyperparameters: types.Hyperparameters | None,
     skips_idle: bool,
   ) -> tuple[_Step, Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     leading_shape = inputs.shape[:-1]
-    fast_step, prepared = self._levels[0].prepare(inputs, hyperparameters)
+    fast_step, prepared = self._levels[0].prepare(inputs)
     level_steps, all_prepared = [fast_step], [prepared]
     for level in self._levels[1:]:
       # Only the fastest level sees the network's inputs.
-      level_step, prepared = level.prepare(
-        jnp.zeros((*leading_shape, 0)), hyperparameters
-      )
+      level_step, prepared = level.prepare(jnp.zeros((*leading_shape, 0)))
       # While initializing, every level runs, so that all parameters exist.
       if skips_idle and not hk.running_init():
         level_step = rpth_level.skip_if_idle(level_step, self._memory)
       level_steps.append(level_step)
       all_prepared.append(prepared)
     latent_noise = self._draw_noise(leading_shape)
-    assert hyperparameters is not None  # This core reads them.
-    periods = level_periods(self._config, hyperparameters)
-    gradient_scale = hyperparameters.fast_to_slow_gradient_scale
+    periods = level_periods(self._config)
+    gradient_scale: Any = self._config.fast_to_slow_gradient_scale
 
     def step(
       inputs: tuple[list[Any], types.Array], state: RPTHState
@@ -203,7 +280,7 @@ class RPTH(hk.Module):
     return jnp.zeros((*leading_shape, size)) if drawn is None else scale * drawn
 
 
-def _context_size(config: cores.RPTH, num_words: int, index: int) -> int:
+def _context_size(config: RPTH, num_words: int, index: int) -> int:
   """Returns the size of all that `_make_context` returns."""
   context_size = config.num_latents + num_words
   if index:
@@ -243,25 +320,21 @@ def _make_context(
   return [*context, levels[index].words]
 
 
-def level_periods(
-  config: cores.RPTH, hyperparameters: types.Hyperparameters
-) -> list[types.Array]:
+def level_periods(config: RPTH) -> list[types.Array]:
   """Returns the steps between two ticks of each level, the fastest first.
 
   Args:
     config: has a period for each slow level, or one, of which slower levels
       have the powers.
-    hyperparameters: has their values.
 
   Returns:
     Integers [], the first of which is one.
   """
-  slow = config.slow_period
+  slow: Any = config.slow_period
   if isinstance(slow, tuple):
-    names = [f'slow_period_{index + 1}' for index in range(len(slow))]
-    own = [check_period(getattr(hyperparameters, name)) for name in names]
-    return [jnp.ones((), jnp.int32), *(jnp.maximum(one, 1) for one in own)]
-  period = jnp.maximum(check_period(hyperparameters.slow_period), 1)
+    own = [jnp.maximum(check_period(period), 1) for period in slow]
+    return [jnp.ones((), jnp.int32), *own]
+  period = jnp.maximum(check_period(slow), 1)
   return [period**level for level in range(config.num_levels)]
 
 

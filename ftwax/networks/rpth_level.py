@@ -1,11 +1,9 @@
 """One level of a temporal hierarchy: a core that outputs a latent."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import haiku as hk
 import jax
@@ -14,9 +12,6 @@ import jax.numpy as jnp
 from ftwax import trees, types
 from ftwax.networks import deferred
 from ftwax.networks.dnc import core, memory_access
-
-if TYPE_CHECKING:
-  from ftwax.networks import cores
 
 
 class LevelState(NamedTuple):
@@ -60,15 +55,15 @@ class Level(hk.Module):
 
   def __init__(
     self,
-    config: cores.RPTH,
+    config: Any,
     context_size: int,
-    memory: memory_access.Memory,
+    memory: memory_access.WorkingMemory,
     name: str | None = None,
   ):
     """Makes a level.
 
     Args:
-      config: sizes and options that all levels share.
+      config: sizes and options that all levels share, an `rpth.RPTH`.
       context_size: size of a step's inputs other than the network's inputs.
       memory: the memory that all levels share.
       name: name of the module.
@@ -100,7 +95,6 @@ class Level(hk.Module):
   def prepare(
     self,
     inputs: types.Array,
-    hyperparameters: types.Hyperparameters | None,
   ) -> tuple[LevelStep, Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     leading_shape = inputs.shape[:-1]
@@ -114,9 +108,7 @@ class Level(hk.Module):
       inputs: LevelInputs, level: LevelState, memory: Any
     ) -> tuple[LevelState, Any]:
       gates, access_tap, taps = inputs.prepared
-      hidden, controller = control(
-        gates, inputs.context, level.controller, hyperparameters
-      )
+      hidden, controller = control(gates, inputs.context, level.controller)
       hidden = core.clip(hidden, self._options.clip_value)
       words, memory = access(hidden, access_tap, memory, inputs.mask)
       loc, scale = self._parse_latent(project(hidden, words, taps))
@@ -173,7 +165,9 @@ class Level(hk.Module):
     return loc, scale + options.min_scale
 
 
-def skip_if_idle(step: LevelStep, memory: memory_access.Memory) -> LevelStep:
+def skip_if_idle(
+  step: LevelStep, memory: memory_access.WorkingMemory
+) -> LevelStep:
   """Makes a step skip its computation if no row does it (except under `vmap`).
 
   Args:

@@ -12,16 +12,75 @@ A core's inputs are one vector, whose parts have the order of
 `wiring` determines which of them each layer sees.
 """
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 
 import haiku as hk
 import jax.numpy as jnp
 
-from ftwax import types
-from ftwax.networks import recurrence, recurrent_cores
+from ftwax import parts, registry, types
+from ftwax.networks import core_parts, recurrence, recurrent_cores
 
 
-class StackedLSTM(hk.Module):
+@registry.register('core.stacked_lstm')
+@dataclasses.dataclass(frozen=True)
+class StackedLSTM(core_parts.Core):
+  """Cores on top of each other, LSTMs by default.
+
+  Attributes:
+    hidden_sizes: units of each layer, the lowest first.
+    wiring: for each layer, the parts of the input that it reads in addition to
+      the layer below: paths of observation entries, `previous_action` or
+      `previous_reward`. If empty, each layer reads all.
+    layer: the core of all layers, but for its size: any with one size.
+    input_sizes: sizes of the parts of the input by name, which agents set.
+  """
+
+  hidden_sizes: tuple[int, ...] = parts.option((64, 256), low=1)
+  wiring: tuple[tuple[str, ...], ...] = ()
+  layer: core_parts.SizedCore = recurrent_cores.LSTM()  # noqa: RUF009
+  input_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self) -> None:
+    """Checks the sizes and the layer."""
+    super().__post_init__()
+    core_parts.check_sized('layer', self)
+    for size in self.hidden_sizes:
+      self.layer.with_size(size)
+
+  def make(self, name: str | None = None) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform.
+
+    Raises:
+      ValueError: if the wiring names parts that the input lacks.
+    """
+    names = list(self.input_sizes)
+    wired = {part for below in self.wiring for part in below}
+    if unknown := wired - set(names):
+      raise ValueError(
+        f'wiring ({self.wiring}) must name parts of the input, and'
+        f' {sorted(unknown)} are not among them; choose from {names}.'
+      )
+    return _StackedLSTM(
+      self.hidden_sizes,
+      tuple(self.input_sizes.values()),
+      [tuple(map(names.index, part)) for part in self.wiring],
+      lambda size, name: self.layer.with_size(size).make(name),
+      name or 'stacked_lstm',
+    )
+
+  def wire(
+    self, make_sizes: Callable[[], Mapping[str, int]]
+  ) -> core_parts.Core:
+    """Returns a copy that knows the parts of the input, if it is wired."""
+    return self.replace(input_sizes=make_sizes()) if self.wiring else self
+
+  def with_size(self, size: int) -> 'StackedLSTM':
+    """Returns a copy with `size` units in each layer."""
+    return self.replace(hidden_sizes=(size,) * len(self.hidden_sizes))
+
+
+class _StackedLSTM(hk.Module):
   """Cores on top of each other; the state is a tuple of their states.
 
   Features are the outputs of the last layer. The auxiliary output `layers`
@@ -31,10 +90,10 @@ class StackedLSTM(hk.Module):
   def __init__(
     self,
     hidden_sizes: Sequence[int],
-    input_sizes: Sequence[int] = (),
-    wiring: Sequence[Sequence[int]] = (),
-    make_layer: Callable[..., recurrence.RecurrentCore] = recurrent_cores.LSTM,
-    name: str | None = None,
+    input_sizes: Sequence[int],
+    wiring: Sequence[Sequence[int]],
+    make_layer: Callable[[int, str], recurrence.RecurrentCore],
+    name: str,
   ):
     """Makes the layers.
 
@@ -43,7 +102,7 @@ class StackedLSTM(hk.Module):
       input_sizes: sizes of the parts of the input vector, which they sum to.
       wiring: for each layer, the indices of the parts that it sees in addition
         to the layer below; by default every layer sees all parts.
-      make_layer: `(hidden_size, name=...) -> core`.
+      make_layer: `(hidden_size, name) -> core`.
       name: name of the module.
 
     Raises:
@@ -57,7 +116,7 @@ class StackedLSTM(hk.Module):
       )
     self._input_sizes, self._wiring = input_sizes, wiring
     self._layers = [
-      make_layer(hidden_size, name=f'layer_{index}')
+      make_layer(hidden_size, f'layer_{index}')
       for index, hidden_size in enumerate(hidden_sizes)
     ]
 
@@ -69,11 +128,10 @@ class StackedLSTM(hk.Module):
     self,
     inputs: types.Array,
     state: tuple[types.RecurrentState, ...],
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does one step on inputs [B, num_inputs]."""
     return self._apply_layers(
-      lambda layer, x, state: layer(x, state, hyperparameters), inputs, state
+      lambda layer, x, state: layer(x, state), inputs, state
     )
 
   def unroll(
@@ -81,11 +139,10 @@ class StackedLSTM(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: tuple[types.RecurrentState, ...],
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does `T` steps on inputs [T, B, num_inputs], layer by layer."""
     return self._apply_layers(
-      lambda layer, x, state: layer.unroll(x, start, state, hyperparameters),
+      lambda layer, x, state: layer.unroll(x, start, state),
       inputs,
       state,
     )

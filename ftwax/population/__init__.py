@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from ftwax import submodules
-from ftwax.population.evolution import Perturb, Resample, evolve
+from ftwax.population.evolution import evolve
+from ftwax.population.exploring import Perturb, Resample
 from ftwax.population.matchmaking import ByStrength
 from ftwax.population.players import Player
 from ftwax.population.players import frozen as frozen_player

@@ -4,42 +4,21 @@ Jaderberg et al., 2017 (arXiv:1711.09846) and, for games, 2019
 (arXiv:1807.01281). One call of `evolve` is one generation, a pure function of
 key and population that can be jitted and vmapped. It reads all rows before it
 writes any, so that the order of members does not matter. A
-`selection.SelectionRule` decides which members copy which, an `ExploreRule`
-decides how copies explore.
+`selection.SelectionRule` decides which members copy which, an
+`exploring.ExploreRule` how copies explore.
 """
 
-from __future__ import annotations
-
-import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
-from ftwax import hyperparameters as hyperparameters_lib
-from ftwax import internal_rewards as internal_rewards_lib
-from ftwax import parts, registry, shapes, trees, types
+from ftwax import shapes, trees, types
+from ftwax.population import exploring, population_config
 from ftwax.population import payoff as payoff_lib
-from ftwax.population import selection as selection_lib
+from ftwax.population import ratings as ratings_lib
 from ftwax.population import state as state_lib
-
-if TYPE_CHECKING:
-  from ftwax.population import population_config as config_lib
-
-
-class Traits(NamedTuple):
-  """Values of a member that evolution may change, or their priors.
-
-  Attributes:
-    hyperparameters: scalars [N], or a prior for each.
-    internal_rewards: float32 [N, num_events], or their prior or priors; see
-      `internal_rewards.sample`.
-  """
-
-  hyperparameters: Any
-  internal_rewards: Any
 
 
 class Generation(NamedTuple):
@@ -60,8 +39,8 @@ class Generation(NamedTuple):
   parent: types.Array
   is_redrawn: types.Array
   evidence: types.Array
-  inherited: Traits
-  explored: Traits
+  inherited: exploring.Traits
+  explored: exploring.Traits
 
 
 # Runs one generation with all options given; see `evolve`.
@@ -70,139 +49,11 @@ Evolve = Callable[
 ]
 
 
-class ExploreRule(Protocol):
-  """Explores from inherited traits.
-
-  A rule gets the traits of all members; those that did not copy keep theirs
-  whatever it returns. Values are clipped to their bounds afterwards.
-  """
-
-  def __call__(
-    self, key: types.Key, inherited: Traits, priors: Traits
-  ) -> Traits:
-    """Returns explored traits [N, ...].
-
-    Args:
-      key: random key.
-      inherited: traits [N, ...], after crossover if there is any.
-      priors: traits whose leaves are priors.
-    """
-
-
-@registry.register('rule.perturb')
-@dataclasses.dataclass(frozen=True)
-class Perturb(parts.Part):
-  """Scales each value with a small probability; integers are resampled.
-
-  Attributes:
-    probability: probability of perturbing each value, independently of the
-      others.
-    factors: a perturbed value is scaled by one of the two.
-  """
-
-  probability: float = parts.option(0.05, low=0, high=1)
-  factors: tuple[float, float] = parts.option((0.8, 1.2), above=0)
-
-  def __call__(
-    self, key: types.Key, inherited: Traits, priors: Traits
-  ) -> Traits:
-    """Explores from inherited traits; see `ExploreRule`."""
-    functions = Traits(
-      hyperparameters_lib.perturb, internal_rewards_lib.perturb
-    )
-    return _change(
-      functions, key, inherited, priors, self.probability, self.factors
-    )
-
-
-@registry.register('rule.resample')
-@dataclasses.dataclass(frozen=True)
-class Resample(parts.Part):
-  """Resamples each value from its prior with some probability.
-
-  Attributes:
-    probability: of each value, independently of the others.
-  """
-
-  probability: float = parts.option(0.25, low=0, high=1)
-
-  def __call__(
-    self, key: types.Key, inherited: Traits, priors: Traits
-  ) -> Traits:
-    """Explores from inherited traits; see `ExploreRule`."""
-    return redraw(key, inherited, priors, self.probability)
-
-
-def redraw(
-  key: types.Key, traits: Traits, priors: Traits, probability: float
-) -> Traits:
-  """Samples each trait [N, ...] anew from its prior with some probability."""
-  functions = Traits(
-    hyperparameters_lib.resample, internal_rewards_lib.resample
-  )
-  return _change(functions, key, traits, priors, probability)
-
-
-def _change(
-  functions: Traits,
-  key: types.Key,
-  traits: Traits,
-  priors: Traits,
-  *arguments: Any,
-) -> Traits:
-  """Applies `function(key, values, priors, *arguments)` to each member.
-
-  There is a function for each kind of traits [N, ...].
-  """
-
-  def change_member(key: types.Key, traits: Traits) -> Traits:
-    keys = jax.random.split(key)
-    return Traits(
-      *(
-        function(keys[kind], traits[kind], priors[kind], *arguments)
-        for kind, function in enumerate(functions)
-      )
-    )
-
-  keys = jax.random.split(key, len(traits.internal_rewards))
-  return jax.vmap(change_member)(keys, traits)
-
-
-def cross(
-  key: types.Key, inherited: Traits, previous: Traits, probability: float
-) -> Traits:
-  """Crosses the traits [N, ...] of members with those of their parents.
-
-  This is uniform crossover (Syswerda, 1989). It changes inherited traits less
-  as members become alike.
-
-  Args:
-    key: random key.
-    inherited: traits of the parents.
-    previous: traits of the members before they copied.
-    probability: probability of keeping each of a member's own values,
-      independently of the others.
-
-  Returns:
-    The mixed traits.
-  """
-  return jax.tree.map(
-    lambda key, inherited, previous: jnp.where(
-      jax.random.bernoulli(key, probability, inherited.shape),
-      previous,
-      inherited,
-    ),
-    optax.tree.split_key_like(key, inherited),
-    inherited,
-    previous,
-  )
-
-
 def evolve(
   key: types.Key,
   population: state_lib.PopulationState,
-  priors: Traits,
-  config: config_lib.PopulationConfig,
+  priors: exploring.Traits,
+  config: population_config.PopulationConfig,
 ) -> tuple[state_lib.PopulationState, Generation]:
   """Runs one generation.
 
@@ -236,11 +87,16 @@ def evolve(
   shapes.check_leaves('evolve', 'population.ratings', ratings, size)
   shapes.check_leaves('evolve', 'population.members', population.members, size)
   select_key, explore_key = jax.random.split(key)
-  selection = config.select(select_key, population, config)
+  deviation = ratings_lib.online_deviation(config.k_factor)
+  selection = config.select(select_key, population, deviation)
   itself = jnp.arange(config.num_members, dtype=jnp.int32)
+  copies = population.games_since_exploitation >= config.burn_in_games
   if not config.exploits:
     # The rule is evaluated all the same, for the evidence in the record.
-    selection = selection._replace(parent=itself)
+    copies = jnp.zeros_like(copies)
+  selection = selection._replace(
+    parent=jnp.where(copies, selection.parent, itself).astype(jnp.int32)
+  )
   has_copied = selection.parent != itself
   previous = traits(population.members)  # [N, ...]
   # The record keeps what the parents had; crossover counts as exploring.
@@ -249,15 +105,19 @@ def evolve(
     # Keys of optional draws are folded in, so that the other draws are the same
     # with and without them. Folding in 0 and 1 gives the keys of the split.
     cross_key = jax.random.fold_in(key, 3)
-    start = cross(cross_key, inherited, previous, config.crossover_probability)
+    start = exploring.cross(
+      cross_key, inherited, previous, config.crossover_probability
+    )
   explored = config.explore(explore_key, start, priors)
   # Others keep their values to the last bit, even outside of the bounds.
-  explored = trees.where_rows(has_copied, clip(explored, priors), inherited)
+  explored = trees.where_rows(
+    has_copied, exploring.clip(explored, priors), inherited
+  )
   is_redrawn = jnp.zeros_like(has_copied)
   if config.exploits and config.min_decided_fraction > 0.0:
     is_redrawn = _is_undecided(population, config) & ~has_copied
     redraw_key = jax.random.fold_in(key, 2)
-    new_traits = redraw(redraw_key, inherited, priors, 1.0)
+    new_traits = exploring.redraw(redraw_key, inherited, priors, 1.0)
     explored = trees.where_rows(is_redrawn, new_traits, explored)
   generation = Generation(
     number=population.generation + 1,
@@ -288,27 +148,15 @@ def heritage(members: types.TrainingState) -> dict[str, Any]:
   }
 
 
-def traits(members: types.TrainingState) -> Traits:
+def traits(members: types.TrainingState) -> exploring.Traits:
   """Returns the traits of `members`."""
-  return Traits(members.hyperparameters, members.internal_rewards)
+  return exploring.Traits(members.hyperparameters, members.internal_rewards)
 
 
-def members_of_traits(traits: Traits) -> types.TrainingState:
+def members_of_traits(traits: exploring.Traits) -> types.TrainingState:
   """Returns members with the given traits [N, ...] and nothing else."""
   nothing: dict[str, Any] = dict.fromkeys(types.TrainingState._fields, ())
   return types.TrainingState(**{**nothing, **traits._asdict()})
-
-
-def clip(explored: Traits, priors: Traits) -> Traits:
-  """Clips each value to the bounds of its prior."""
-  return Traits(
-    hyperparameters_lib.clip(explored.hyperparameters, priors.hyperparameters),
-    jax.vmap(
-      lambda weights: internal_rewards_lib.clip(
-        weights, priors.internal_rewards
-      )
-    )(explored.internal_rewards),
-  )
 
 
 def copy_rows(
@@ -343,12 +191,12 @@ def copy_rows(
 
 
 def _is_undecided(
-  population: state_lib.PopulationState, config: config_lib.PopulationConfig
+  population: state_lib.PopulationState,
+  config: population_config.PopulationConfig,
 ) -> types.Array:
   """Returns which members [N] past their burn-in see too few games won."""
   min_decided = (
     config.min_decided_fraction * population.games_since_exploitation
   )
-  return selection_lib.is_past_burn_in(population, config) & (
-    population.decided_games < min_decided
-  )
+  is_past_burn_in = population.games_since_exploitation >= config.burn_in_games
+  return is_past_burn_in & (population.decided_games < min_decided)

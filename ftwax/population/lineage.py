@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ftwax.population import evolution
+from ftwax.population import evolution, exploring
 from ftwax.population import state as state_lib
 
 # Reason of a row of a member that drew new traits since nobody won its games.
@@ -74,7 +74,7 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
   return [row(int(member)) for member in members]
 
 
-def _values_by_name(traits: evolution.Traits) -> dict[str, dict[str, Any]]:
+def _values_by_name(traits: exploring.Traits) -> dict[str, dict[str, Any]]:
   """Returns traits as plain values: a list of [N] for each name.
 
   The name of a single array is `weights`.

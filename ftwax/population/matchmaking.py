@@ -5,20 +5,14 @@ sampled uniformly, the others in proportion to a normal density, with mean one
 half, of its win probability against them. Games between equals teach most.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import jax.numpy as jnp
 
 from ftwax import parts, registry, shapes, types
 from ftwax.population import ratings as ratings_lib
-from ftwax.population import seating
 from ftwax.population import state as state_lib
-
-if TYPE_CHECKING:
-  from ftwax.population import population_config as config_lib
 
 
 class MatchmakingRule(Protocol):
@@ -27,7 +21,6 @@ class MatchmakingRule(Protocol):
   def __call__(
     self,
     population: state_lib.PopulationState,
-    config: config_lib.PopulationConfig,
   ) -> types.Array:
     """Returns the log density of members' meeting in a round.
 
@@ -75,27 +68,6 @@ class ByStrength(parts.Part):
   def __call__(
     self,
     population: state_lib.PopulationState,
-    config: config_lib.PopulationConfig,
   ) -> types.Array:
     """Returns the log density [N, N]; see `MatchmakingRule`."""
     return log_density(population.ratings, self.deviation)
-
-
-def draw_seats(
-  key: types.Key,
-  population: state_lib.PopulationState,
-  places: seating.Seating,
-  config: config_lib.PopulationConfig,
-) -> types.Array:
-  """Draws the players of a round.
-
-  Args:
-    key: random key.
-    population: before the round; it may lack members.
-    places: the seats of members and opponents.
-    config: options of the population, with its rules.
-
-  Returns:
-    int32 [G, P], the player on each seat; see `state.record_games`.
-  """
-  return seating.draw_seats(key, config.matchmake(population, config), places)

@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from ftwax import parts, registry
-from ftwax.population import evolution, matchmaking, selection
+from ftwax.population import exploring, matchmaking, selection
 
 MAX_MEMBERS = 2**16
 
@@ -48,7 +48,7 @@ class PopulationConfig(parts.Part):
   # Evolution.
   exploits: bool = True
   select: selection.SelectionRule = selection.WinProbability()  # noqa: RUF009
-  explore: evolution.ExploreRule = evolution.Perturb()  # noqa: RUF009
+  explore: exploring.ExploreRule = exploring.Perturb()  # noqa: RUF009
   burn_in_games: int = parts.option(1000, low=0)
   num_returns: int = parts.option(10, low=1)
   min_decided_fraction: float = parts.option(0.0, low=0, high=1)

@@ -4,11 +4,9 @@ A selection rule sees all members at once and returns a parent for each. A
 member that does not copy is its own parent.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +15,6 @@ import numpy as np
 from ftwax import parts, registry, shapes, types
 from ftwax.population import ratings as ratings_lib
 from ftwax.population import state as state_lib
-
-if TYPE_CHECKING:
-  from ftwax.population import population_config as config_lib
 
 
 class Selection(NamedTuple):
@@ -41,9 +36,16 @@ class SelectionRule(Protocol):
     self,
     key: types.Key,
     population: state_lib.PopulationState,
-    config: config_lib.PopulationConfig,
+    rating_deviation: float,
   ) -> Selection:
-    """Returns a parent for each member."""
+    """Returns a parent for each member.
+
+    Args:
+      key: random key.
+      population: all members. Those that have not played enough since they
+        last copied keep their rows, whatever the rule says.
+      rating_deviation: of the noise of a rating, in Elo points.
+    """
 
 
 @registry.register('rule.win_probability')
@@ -72,23 +74,22 @@ class WinProbability(parts.Part):
     self,
     key: types.Key,
     population: state_lib.PopulationState,
-    config: config_lib.PopulationConfig,
+    rating_deviation: float,
   ) -> Selection:
     """Returns a parent for each member."""
     # Another member for each; no offset leads back to the member itself.
-    ahead = jax.random.randint(
-      key, (config.num_members,), 1, config.num_members
-    )
-    candidate = (jnp.arange(config.num_members) + ahead) % config.num_members
+    size = population.ratings.shape[0]
+    ahead = jax.random.randint(key, (size,), 1, size)
+    candidate = (jnp.arange(size) + ahead) % size
     quantile = statistics.NormalDist().inv_cdf(self.confidence)
     loses = 1.0 - ratings_lib.pairwise_win_probability(
       population.ratings,
       population.team_size,
-      handicap=quantile * ratings_lib.online_deviation(config.k_factor),
+      handicap=quantile * rating_deviation,
     )
     evidence = jnp.take_along_axis(loses, candidate[:, None], axis=1)[:, 0]
     copies = evidence > self.threshold
-    return _select(candidate, evidence, copies, population, config)
+    return _select(candidate, evidence, copies)
 
 
 @registry.register('rule.truncation')
@@ -116,10 +117,11 @@ class Truncation(parts.Part):
     self,
     key: types.Key,
     population: state_lib.PopulationState,
-    config: config_lib.PopulationConfig,
+    rating_deviation: float,
   ) -> Selection:
     """Returns a parent for each member."""
-    num_members = config.num_members
+    del rating_deviation
+    num_members = population.ratings.shape[0]
     num_top = max(int(self.fraction * num_members), 1)
     fitness = state_lib.mean_returns(population)
     order = jnp.argsort(fitness)
@@ -136,7 +138,7 @@ class Truncation(parts.Part):
         returns[candidate], is_set[candidate], returns, is_set
       )
       copies &= p_value < 1.0 - self.confidence
-    return _select(candidate, gain, copies, population, config)
+    return _select(candidate, gain, copies)
 
 
 def welch_p_value(
@@ -199,22 +201,10 @@ def _mean_and_square_error(
   return mean, jnp.sum(jnp.square(errors), axis=-1) / dof / count, dof
 
 
-def is_past_burn_in(
-  population: state_lib.PopulationState, config: config_lib.PopulationConfig
-) -> types.Array:
-  """Returns which members, bool [N], have played enough games to change."""
-  return population.games_since_exploitation >= config.burn_in_games
-
-
 def _select(
-  candidate: types.Array,
-  evidence: types.Array,
-  copies: types.Array,
-  population: state_lib.PopulationState,
-  config: config_lib.PopulationConfig,
+  candidate: types.Array, evidence: types.Array, copies: types.Array
 ) -> Selection:
-  """Selects the candidates of members that copy and are past their burn-in."""
-  itself = jnp.arange(config.num_members)
-  copies &= is_past_burn_in(population, config)
+  """Selects the candidates of members that copy."""
+  itself = jnp.arange(candidate.shape[0])
   parent = jnp.where(copies, candidate, itself)
   return Selection(parent.astype(jnp.int32), evidence)

@@ -1,22 +1,32 @@
 """The state of a population, and how games and episodes update it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from ftwax import shapes, types
+from ftwax import hyperparameters, shapes, types
 from ftwax.population import payoff as payoff_lib
 from ftwax.population import ratings as ratings_lib
 
-if TYPE_CHECKING:
-  from ftwax.population import population_config as config_lib
-
-
 INITIAL_RATING = 1000.0  # Elo points.
+
+
+class Sizes(Protocol):
+  """What the state needs of `population_config.PopulationConfig`."""
+
+  @property
+  def num_members(self) -> int:
+    """N, number of members."""
+
+  @property
+  def num_returns(self) -> int:
+    """Number of last returns that are kept of each member."""
+
+  @property
+  def k_factor(self) -> float:
+    """Maximum change of a rating per game and seat, in Elo points."""
 
 
 class PopulationState(NamedTuple):
@@ -61,7 +71,7 @@ class PopulationState(NamedTuple):
 def init(
   key: types.Key,
   learner_init: types.LearnerInit,
-  config: config_lib.PopulationConfig,
+  config: Sizes,
   num_opponents: int = 0,
   team_size: int = 1,
 ) -> PopulationState:
@@ -75,7 +85,7 @@ def init(
 def from_members(
   members: types.TrainingState,
   key: types.Key,
-  config: config_lib.PopulationConfig,
+  config: Sizes,
   num_opponents: int = 0,
   team_size: int = 1,
 ) -> PopulationState:
@@ -100,9 +110,7 @@ def from_members(
   return population
 
 
-def check_size(
-  population: PopulationState, config: config_lib.PopulationConfig
-) -> None:
+def check_size(population: PopulationState, config: Sizes) -> None:
   """Raises a ValueError unless `population` fits `config`, e.g. on a resume."""
   sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(population.members)}
   sizes |= {population.ratings.shape}
@@ -127,7 +135,7 @@ def record_games(
   outcomes: types.Array,
   is_played: types.Array,
   teams: Sequence[int],
-  config: config_lib.PopulationConfig,
+  config: Sizes,
 ) -> PopulationState:
   """Records and rates `G` games, one after another.
 
@@ -267,7 +275,7 @@ def log_values(population: PopulationState) -> dict[str, Any]:
     'payoff_scores': population.payoff.scores,
     'payoff_games': population.payoff.games,
     **{
-      f'hyperparameters/{jax.tree_util.keystr(path, simple=True)}': value
+      f'hyperparameters/{hyperparameters.name(path)}': value
       for path, value in jax.tree.leaves_with_path(members.hyperparameters)
     },
   }

@@ -41,7 +41,7 @@ Tree = TypeVar('Tree')
 # member axis; in layout 2, Orbax wrote the arrays; in layout 3, configurations
 # named parts by their paths in Python; in layout 5, the state of an optimizer
 # had the structure of the parameters.
-LAYOUT = 6
+LAYOUT = 7
 
 MANIFEST_FILE = 'manifest.json'
 DIGEST_FILE = 'manifest.sha256'

@@ -13,7 +13,7 @@ checkpoint lacks the value of its configuration.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ftwax.records import config_files
@@ -28,16 +28,38 @@ class Change(NamedTuple):
     parts: registered names of parts: the new one by the old one.
     fields: fields of a part, such as `('agent.ppo', 'decay')`, by the old name
       of the part: the new name, or None for a field without successor.
-    arrays: paths of arrays: what replaces it, by a regular expression.
+    arrays: paths of arrays: what replaces it, by a regular expression; see
+      `re.sub`.
   """
 
   parts: Mapping[str, str] = {}
   fields: Mapping[tuple[str, str], str | None] = {}
-  arrays: Mapping[str, str] = {}
+  arrays: Mapping[str, str | Callable[[re.Match[str]], str]] = {}
 
 
-# By the layout whose names these were.
-CHANGES: dict[int, Change] = {}
+_VALUES = r'(^|/)hyperparameters/'
+
+# By the layout whose names these were. In layout 6 hyperparameters stood in one
+# tuple, with the names of their parts before their own.
+CHANGES: dict[int, Change] = {
+  6: Change(
+    arrays={
+      rf'{_VALUES}(pixel_control|reward_prediction|value_replay|off_policy)_': (
+        r'\1hyperparameters/tasks/\2/'
+      ),
+      rf'{_VALUES}kl_': r'\1hyperparameters/tasks/latent_kl/',
+      rf'{_VALUES}rms_prop_': r'\1hyperparameters/optimizer/',
+      rf'{_VALUES}learning_rate_decay_': r'\1hyperparameters/decay/',
+      rf'{_VALUES}(slow_period|fast_to_slow_gradient_scale|dropout)$': (
+        r'\1hyperparameters/core/\2'
+      ),
+      # They counted from one.
+      rf'{_VALUES}slow_period_(\d+)$': lambda match: (
+        f'{match[1]}hyperparameters/core/slow_period/{int(match[2]) - 1}'
+      ),
+    }
+  )
+}
 
 
 def rename_config(plain: Any, layout: int) -> Any:

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from ftwax import hyperparameters
@@ -69,12 +70,23 @@ def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
   """Returns the names of the hyperparameters with a log-uniform prior."""
   config = _read(pathlib.Path(run_dir) / run_directory.CONFIG_FILE)
   agent = config.get('agent')
+  return list(_find_log_scaled(agent)) if isinstance(agent, dict) else []
+
+
+def _find_log_scaled(part: Any) -> Iterator[str]:
+  """Yields the names of the hyperparameters of a part, and of those in it."""
   kind = f'{hyperparameters.LogUniform.__name__}('
-  return [
-    name
-    for name, prior in (agent if isinstance(agent, dict) else {}).items()
-    if isinstance(prior, str) and prior.startswith(kind)
-  ]
+  if isinstance(part, str) and part.startswith(kind):
+    yield ''
+  entries: Any = part.items() if isinstance(part, dict) else ()
+  if isinstance(part, list):
+    entries = [
+      (one.get('name') or index, one) if isinstance(one, dict) else (index, one)
+      for index, one in enumerate(part)
+    ]
+  for name, entry in entries:
+    for rest in _find_log_scaled(entry):
+      yield f'{name}.{rest}' if rest else str(name)
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:

@@ -198,7 +198,7 @@ class ExperimentConfig(parts.Part):
   )
   # Others would alias random keys.
   seed: int = parts.option(0, low=0, high=2**32 - 1)
-  name: str = ''  # type: ignore[misc]
+  name: str = ''
   num_environments: int = parts.option(8, low=1)
   stepping: process_games.Stepping = process_games.Stepping()  # noqa: RUF009
 

@@ -24,6 +24,7 @@ from ftwax.environments import (
 from ftwax.networks import embeddings
 from ftwax.population import (
   evolution,
+  exploring,
   players,
   seating,
   selection,
@@ -68,7 +69,7 @@ class Prepared:
   policy: types.ActorCore
   evaluation_policy: types.ActorCore
   learner: types.LearnerCore
-  priors: evolution.Traits
+  priors: exploring.Traits
   evolve: evolution.Evolve
   replays: replays.Replays
   seating: seating.Seating
@@ -102,7 +103,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   memory_checks.check_network(network, experiment, spec)
   policy = agent.make_policy(network, spec.environment)
   num_events = internal_rewards.num_events(spec.environment.rewards)
-  priors = evolution.Traits(
+  priors = exploring.Traits(
     agent.priors, agent.make_internal_rewards_prior(num_events)
   )
   return Prepared(
@@ -258,7 +259,7 @@ def _check_select(
 
 
 def _make_evolve(
-  experiment: experiment_lib.ExperimentConfig, priors: evolution.Traits
+  experiment: experiment_lib.ExperimentConfig, priors: exploring.Traits
 ) -> evolution.Evolve:
   """Returns the function that runs one generation."""
 

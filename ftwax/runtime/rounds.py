@@ -10,7 +10,7 @@ import numpy as np
 from ftwax import types
 from ftwax.environments import episode_metrics
 from ftwax.population import evolution as evolution_lib
-from ftwax.population import matchmaking
+from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
 from ftwax.reporting import history
 from ftwax.runtime import generations, prepare, run_records
@@ -36,8 +36,8 @@ class Rounds:
     seating, config = parts.seating, parts.experiment.population
     self._rate = jax.jit(functools.partial(loop.rate, seating, config))
     self._draw_seats = jax.jit(
-      lambda key, population: matchmaking.draw_seats(
-        key, population, seating, config
+      lambda key, population: seating_lib.draw_seats(
+        key, config.matchmake(population), seating
       )
     )
 

@@ -21,6 +21,9 @@ from ftwax.reporting import comparison, sweep_figures
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.device import train as train_lib
 
+# Begins the paths of what belongs to the agent.
+_AGENT = 'agent.'
+
 # Values by dotted field of the experiment, such as `agent.learning_rate`.
 Values = Mapping[str, Any]
 
@@ -123,14 +126,15 @@ def _hyperparameters(
   experiment: experiment_lib.ExperimentConfig, cell: Values
 ) -> dict[str, Any]:
   """Returns the values of a cell that are data, by name."""
-  names = _paths(experiment)
-  return {names[path]: cell[path] for path in cell if path in names}
+  known = _paths(experiment)
+  return {
+    path.removeprefix(_AGENT): cell[path] for path in cell if path in known
+  }
 
 
-def _paths(experiment: experiment_lib.ExperimentConfig) -> dict[str, str]:
-  """Returns the names of hyperparameters by dotted path."""
-  collected = parts.collect(experiment.agent, 'agent.')
-  return {one.path: name for name, one in collected.items()}
+def _paths(experiment: experiment_lib.ExperimentConfig) -> set[str]:
+  """Returns the paths of all hyperparameters in an experiment."""
+  return {f'{_AGENT}{name}' for name in parts.collect(experiment.agent)}
 
 
 def _group(

@@ -35,7 +35,7 @@ def make_small_batch(make_batch, small_network):
 
 @pytest.fixture(scope='module')
 def one_step(small_network, small):
-  return learning.make_learner_core(small_network, v_trace.vtrace_loss, small)
+  return learning.make_learner_core(small_network, small)
 
 
 @pytest.fixture(scope='module')
@@ -50,9 +50,7 @@ def _params(state):
 def test_epochs_are_steps_on_the_same_batch(
   small_network, small, one_step, state, make_small_batch
 ):
-  core = learning.make_learner_core(
-    small_network, v_trace.vtrace_loss, small.replace(num_epochs=2)
-  )
+  core = learning.make_learner_core(small_network, small.replace(num_epochs=2))
   batch = make_small_batch(0)
   expected = state
   for _ in range(2):
@@ -68,7 +66,6 @@ def test_minibatches_are_steps_on_whole_sequences(
   """All sequences are alike, so that their order does not matter."""
   core = learning.make_learner_core(
     small_network,
-    v_trace.vtrace_loss,
     small.replace(num_minibatches=3),
   )
   alike = batches.take_columns(make_small_batch(0), jnp.array([1, 1, 1]))
@@ -89,6 +86,10 @@ def test_targets_are_those_before_the_first_step(
     del hyperparameters
     return transitions.v_tm1, transitions.r_t
 
+  class WithTargets(type(small)):
+    targets_fn = property(lambda self: make_targets)
+    loss_fn = property(lambda self: loss)
+
   def loss(transitions, hyperparameters):
     losses = v_trace.vtrace_loss(transitions, hyperparameters)
     value, reward = transitions.targets
@@ -103,9 +104,9 @@ def test_targets_are_those_before_the_first_step(
   for num_epochs in (1, 2):
     core = learning.make_learner_core(
       small_network,
-      loss,
-      small.replace(num_epochs=num_epochs, num_minibatches=3),
-      make_targets=make_targets,
+      WithTargets(
+        **{**vars(small), 'num_epochs': num_epochs, 'num_minibatches': 3}
+      ),
     )
     _, metrics = jax.jit(core.update)(state, make_small_batch(1))
     assert metrics['mixed_up'] == 0.0
@@ -117,7 +118,7 @@ def test_mean_is_the_sum_over_the_number_of_actions(
   small_network, small, one_step, state, make_small_batch
 ):
   core = learning.make_learner_core(
-    small_network, v_trace.vtrace_loss, small.replace(loss_reduction='mean')
+    small_network, small.replace(loss_reduction='mean')
   )
   batch = make_small_batch(0)
   _, total = jax.jit(one_step.update)(state, batch)
@@ -131,7 +132,7 @@ def test_one_bad_minibatch_is_skipped_and_the_update_counted(
   small_network, small, state, make_small_batch
 ):
   core = learning.make_learner_core(
-    small_network, v_trace.vtrace_loss, small.replace(num_minibatches=3)
+    small_network, small.replace(num_minibatches=3)
   )
   batch = make_small_batch(0)
   timestep = batch.trajectory.timestep
@@ -149,7 +150,7 @@ def test_one_bad_minibatch_is_skipped_and_the_update_counted(
 def test_first_step_of_adam_has_the_size_of_the_learning_rate(small):
   config = small.replace(optimizer='adam')
   optimizer = optimization.make_optimizer(
-    config.optimizer, config.sample_hyperparameters(jax.random.PRNGKey(0))
+    config.optimizer, config.max_gradient_norm
   )
   gradient = {'x': jnp.array([3.0, -0.5, 0.0])}
   update, _ = optimizer.update(gradient, optimizer.init(gradient))
@@ -161,7 +162,7 @@ def test_hyperparameters_decay_linearly_to_zero(small):
     decay=optimization.LinearDecay(names=('learning_rate', 'entropy_cost'))
   )
   values = config.sample_hyperparameters(jax.random.PRNGKey(0))
-  values = values._replace(learning_rate_decay_steps=jnp.float32(100))
+  values = values._replace(decay=values.decay._replace(steps=jnp.float32(100)))
   for steps, rest in ((0, 1.0), (25, 0.75), (100, 0.0), (200, 0.0)):
     found = optimization.decay(config.decay, values, jnp.int32(steps))
     np.testing.assert_allclose(found.learning_rate, rest * values.learning_rate)

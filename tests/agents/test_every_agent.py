@@ -7,6 +7,7 @@ import dataclasses
 
 import pytest
 
+from ftwax import hyperparameters
 from ftwax.agents import named
 from ftwax.agents.actor_critic import tasks
 
@@ -15,8 +16,11 @@ from ftwax.agents.actor_critic import tasks
 def test_every_agent_takes_every_task(agent):
   config = named.AGENTS[agent](core='rpth', tasks=tuple(tasks.NAMED)[:3])
   assert config.tasks == tuple(tasks.NAMED.values())[:3]
-  names = set(config.priors._fields)
-  assert {'pixel_control_cost', 'value_replay_cost', 'slow_period'} <= names
+  names = set(hyperparameters.names(config.priors))
+  tasks_of = {
+    f'tasks.{name}.cost' for name in ('pixel_control', 'value_replay')
+  }
+  assert {*tasks_of, 'core.slow_period'} <= names
 
 
 @pytest.mark.parametrize('agent', named.AGENTS)

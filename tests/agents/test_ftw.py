@@ -1,6 +1,7 @@
 """The For-The-Win agent's functions: its losses, its data, its errors."""
 
 import math
+import operator
 
 import dm_env
 import fakes
@@ -31,11 +32,11 @@ from ftwax.networks import cores, embeddings, entry_torsos, heads, torsos
 pytestmark = pytest.mark.slow
 
 COSTS = (
-  'pixel_control_cost',
-  'reward_prediction_cost',
-  'value_replay_cost',
-  'kl_posterior_prior_cost',
-  'kl_prior_fixed_cost',
+  'tasks.pixel_control.cost',
+  'tasks.reward_prediction.cost',
+  'tasks.value_replay.cost',
+  'tasks.latent_kl.posterior_prior_cost',
+  'tasks.latent_kl.prior_fixed_cost',
 )
 
 
@@ -117,23 +118,25 @@ def _terms(network, params, hypers, internal_rewards, batch):
       terms['policy'] += jnp.sum(losses.policy)
       terms['value'] += jnp.sum(losses.value)
       terms['entropy'] += jnp.sum(losses.entropy)
-      terms['kl_posterior_prior_cost'] += jnp.sum(kl.posterior_prior)
-      terms['kl_prior_fixed_cost'] += jnp.sum(kl.prior_fixed)
+      terms['tasks.latent_kl.posterior_prior_cost'] += jnp.sum(
+        kl.posterior_prior
+      )
+      terms['tasks.latent_kl.prior_fixed_cost'] += jnp.sum(kl.prior_fixed)
     else:
-      terms['pixel_control_cost'] += jnp.sum(
+      terms['tasks.pixel_control.cost'] += jnp.sum(
         pixel_control.pixel_control_loss(
           values,
           stream.timestep.observation,
           stream,
-          hypers.pixel_control_discount,
+          hypers.tasks.pixel_control.discount,
         )
       )
-      terms['value_replay_cost'] += jnp.sum(
+      terms['tasks.value_replay.cost'] += jnp.sum(
         value_replay.value_replay_loss(transitions)
       )
   prediction = batch.reward_prediction
   logits = network.heads['reward_prediction'](params, prediction.observation)
-  terms['reward_prediction_cost'] = jnp.sum(
+  terms['tasks.reward_prediction.cost'] = jnp.sum(
     reward_prediction.reward_prediction_loss(logits, prediction.reward)
   )
   return terms
@@ -148,14 +151,22 @@ def _network_input(timestep, previous_action):
 def _sum_terms(hypers, terms):
   total = terms['policy'] + hypers.baseline_cost * terms['value']
   total -= hypers.entropy_cost * terms['entropy']
-  return total + sum(getattr(hypers, name) * terms[name] for name in COSTS)
+  return total + sum(
+    operator.attrgetter(name)(hypers) * terms[name] for name in COSTS
+  )
 
 
 def _only(hypers, *names):
   """Sets all costs to zero but those named, which are one."""
-  return hypers._replace(
-    **{name: jnp.float32(name in names) for name in (*COSTS, 'baseline_cost')},
-    entropy_cost=jnp.float32(0.0),
+  return hyperparameters.update(
+    hypers,
+    {
+      'entropy_cost': jnp.zeros_like,
+      **{
+        name: jnp.ones_like if name in names else jnp.zeros_like
+        for name in (*COSTS, 'baseline_cost')
+      },
+    },
   )
 
 
@@ -187,7 +198,9 @@ def test_the_loss_and_its_gradient_are_those_of_the_terms(
 
 def test_each_cost_moves_the_loss(state, batch, loss_and_gradient):
   # A tick in mid-sequence: at the first one the prior is still the fixed one.
-  hypers = state.hyperparameters._replace(slow_period=jnp.int32(2))
+  hypers = hyperparameters.update(
+    state.hyperparameters, {'core.slow_period': lambda _: jnp.int32(2)}
+  )
   rewards = state.internal_rewards
   none = _only(hypers)
   base, _ = loss_and_gradient(state.params, none, rewards, batch)
@@ -209,9 +222,7 @@ def test_an_empty_replay_changes_nothing_of_the_policy(
   (loss, metrics), gradient = loss_and_gradient(
     state.params, hypers, rewards, dead
   )
-  off = hypers._replace(
-    pixel_control_cost=0.0, reward_prediction_cost=0.0, value_replay_cost=0.0
-  )
+  off = hyperparameters.update(hypers, dict.fromkeys(COSTS[:3], jnp.zeros_like))
   live = ftw_batches.make_batch(0, network)
   (expected, _), expected_gradient = loss_and_gradient(
     state.params, off, rewards, live
@@ -254,7 +265,7 @@ def test_rewards_are_the_inner_product_of_events_and_weights(
 
 def test_four_members_by_vmap_are_four_members_alone(core, network):
   states = jax.vmap(core.init)(jax.random.split(jax.random.PRNGKey(2), 4))
-  assert len(set(np.asarray(states.hyperparameters.slow_period))) > 1
+  assert len(set(np.asarray(states.hyperparameters.core.slow_period))) > 1
   assert len(set(np.asarray(states.internal_rewards[:, 0]))) == 4
   members = [ftw_batches.make_batch(seed, network) for seed in range(4)]
   stacked = jax.tree.map(lambda *x: jnp.stack(x), *members)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ftwax import acme as pair
+from ftwax import hyperparameters
 from ftwax.acme import learner as learner_lib
 from ftwax.acme import servers, tables
 
@@ -93,10 +94,12 @@ def test_what_evolves_can_be_read_and_set(agent):
   np.testing.assert_array_equal(learner.state.internal_rewards, [1, 2, 3])
   (variables,) = learner.get_variables(['policy'])
   np.testing.assert_array_equal(variables.internal_rewards, [1, 2, 3])
-  hypers = learner.state.hyperparameters._replace(slow_period=9)
+  hypers = hyperparameters.update(
+    learner.state.hyperparameters, {'core.slow_period': lambda _: 9}
+  )
   learner.set_hyperparameters(hypers)
-  assert int(learner.state.hyperparameters.slow_period) == 9
-  assert learner.state.hyperparameters.slow_period.dtype == np.int32
+  assert int(learner.state.hyperparameters.core.slow_period) == 9
+  assert learner.state.hyperparameters.core.slow_period.dtype == np.int32
   learner.set_steps(100)
   assert learner.num_steps == int(learner.state.steps) == 100
   zeros = jax.tree.map(np.zeros_like, learner.state.params)

@@ -17,7 +17,7 @@ def core(network, config):
     learning_rate=hyperparameters.LogUniform(1e-3, 1e-1),
     entropy_cost=hyperparameters.LogUniform(1e-3, 1e-1),
   )
-  return learning.make_learner_core(network, v_trace.vtrace_loss, config)
+  return learning.make_learner_core(network, config)
 
 
 @pytest.fixture(scope='module')
@@ -70,7 +70,7 @@ def test_update_is_a_step_of_rmsprop_on_the_joint_loss(
   def expected(param, gradient):
     gradient = scale * gradient
     mean_square = 0.01 * gradient**2
-    step = gradient / jnp.sqrt(mean_square + hypers.rms_prop_epsilon)
+    step = gradient / jnp.sqrt(mean_square + hypers.optimizer.epsilon)
     return param - hypers.learning_rate * step
 
   new_state, metrics = update(state, batch)
@@ -87,8 +87,12 @@ def test_update_is_a_step_of_rmsprop_on_the_joint_loss(
 def test_large_gradients_are_scaled_to_the_bound(state, update, make_batch):
   bound = jnp.float32(1e-3)
   small = state._replace(
-    hyperparameters=state.hyperparameters._replace(
-      max_gradient_norm=bound, rms_prop_epsilon=jnp.float32(1.0)
+    hyperparameters=hyperparameters.update(
+      state.hyperparameters,
+      {
+        'max_gradient_norm': lambda _: bound,
+        'optimizer.epsilon': jnp.ones_like,
+      },
     )
   )
   after, metrics = update(small, make_batch(0))
@@ -107,7 +111,6 @@ def test_the_bound_is_on_the_mean_gradient_where_the_mean_is_learned_from(
   for bound in (1e9, 3.0, 1e-2):
     core = learning.make_learner_core(
       network,
-      v_trace.vtrace_loss,
       config.replace(
         loss_reduction='mean',
         max_gradient_norm=bound,
@@ -116,7 +119,7 @@ def test_the_bound_is_on_the_mean_gradient_where_the_mean_is_learned_from(
     )
     state = core.init(jax.random.PRNGKey(3))
     found[bound] = jax.jit(core.update)(state, make_batch(0))
-  summed = learning.make_learner_core(network, v_trace.vtrace_loss, config)
+  summed = learning.make_learner_core(network, config)
   _, metrics = jax.jit(summed.update)(state, make_batch(0))
   norms = [float(metrics['gradient_norm']) for _, metrics in found.values()]
   # The log has the norm before it is bounded, here of 14 transitions.
@@ -202,9 +205,7 @@ def test_the_learner_draws_the_noise_that_acted(network, config, make_batch):
     output, state = network.unroll(params, hypers, None, *inputs)
     return output._replace(value=output.value + seeds), state
 
-  core = learning.make_learner_core(
-    network._replace(unroll=unroll), v_trace.vtrace_loss, config
-  )
+  core = learning.make_learner_core(network._replace(unroll=unroll), config)
   batch, update = make_batch(0).trajectory, jax.jit(core.update)
   seeds = jnp.arange(batch.timestep.reward.size).reshape(
     batch.timestep.reward.shape

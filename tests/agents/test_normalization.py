@@ -108,7 +108,7 @@ def test_entries_other_than_vectors_of_floats_stay():
     'arm': {'angles': specs.Array((2,), np.float32)},
     types.ACTION_MASK: specs.BoundedArray((3,), np.float32, 0, 1),
   }
-  entries = normalization.find_entries(spec, frame_entry='signal')
+  entries = normalization.find_entries(spec, frame_entries=('signal',))
   assert entries == {'arm/angles': (2,)}
   assert 'signal' in normalization.find_entries(spec)
   statistics = normalization.init_observations(entries)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import random_batches
 
+from ftwax import hyperparameters
 from ftwax.agents import ftw, unreal
 from ftwax.agents.actor_critic import tasks
 from ftwax.networks import cores
@@ -28,9 +29,12 @@ AGENTS = {
 
 def _change(values, name):
   """Returns the values of which one is smaller."""
-  value = getattr(values, name)
-  small = 2 if value.dtype == jnp.int32 else jnp.minimum(0.5 * value, 0.01)
-  return values._replace(**{name: jnp.asarray(small, value.dtype)})
+
+  def shrink(value):
+    small = 2 if value.dtype == jnp.int32 else jnp.minimum(0.5 * value, 0.01)
+    return jnp.asarray(small, value.dtype)
+
+  return hyperparameters.update(values, {name: shrink})
 
 
 def _are_equal(a, b):
@@ -44,9 +48,7 @@ def test_updates_depend_on_every_hyperparameter(name, key):
   core = config.make_learner_core(network, spec)
   batch = random_batches.make_batch(0, spec, network, config)
   state = core.init(key)
-  values = config.priors._make(
-    jnp.asarray(value) for value in state.hyperparameters
-  )
+  values = jax.tree.map(jnp.asarray, state.hyperparameters)
 
   @jax.jit
   def update_twice(values):
@@ -58,7 +60,7 @@ def test_updates_depend_on_every_hyperparameter(name, key):
   params = update_twice(values)
   without_effect = {
     name
-    for name in values._fields
+    for name in hyperparameters.names(values)
     if _are_equal(update_twice(_change(values, name)), params)
   }
   assert not without_effect

@@ -113,8 +113,9 @@ def test_the_value_loss_of_ppo():
   options = {
     'gae_lambda': 1.0, 'clip_epsilon': 0.2, 'value_clip': jnp.inf
   }  # fmt: skip
-  made = hyperparameters_lib.make_type(tuple(options))
-  out = clipped_surrogate.ppo_loss(TRANSITIONS, made(**options))
+  out = clipped_surrogate.ppo_loss(
+    TRANSITIONS, hyperparameters_lib.make_tree(options)
+  )
   assert out.value[0] == 0.5 * np.float32(4.5) ** 2
 
 
@@ -198,7 +199,11 @@ def test_states_of_lstms():
   state = recurrent_cores.LSTMState(jnp.zeros((1, 2)), jnp.array([[9.0, -9.0]]))
 
   def unroll(inputs, start, state):
-    return recurrent_cores.LSTM(2).unroll(inputs, start, state)
+    return (
+      recurrent_cores.LSTM(2, forget_bias=1.0)
+      .make()
+      .unroll(inputs, start, state)
+    )
 
   steps = jnp.ones((1, 1, 3)), jnp.array([[True]])
   params, (_, reset) = _init_and_apply(unroll, *steps, state)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from ftwax.cli import sources, tasks
-from ftwax.population import evolution, population_config
+from ftwax.population import evolution, exploring, population_config
 from ftwax.population import state as state_lib
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
@@ -68,10 +68,10 @@ def _has_exploiters(names):
   """Returns whether they meet main agents, but not each other."""
   config = population_config.PopulationConfig(4, exploits=False)
   members = evolution.members_of_traits(
-    evolution.Traits((), jnp.ones((4, 1), jnp.float32))
+    exploring.Traits((), jnp.ones((4, 1), jnp.float32))
   )
   state = state_lib.from_members(members, jax.random.PRNGKey(0), config)
-  is_met = names['league'](state, config) > -1e5
+  is_met = names['league'](state) > -1e5
   pair, nobody = [True, True], [False, False]
   return is_met[2:].tolist() == [pair + nobody] * 2 and is_met[:2, 2:].all()
 
@@ -86,6 +86,11 @@ def _changes_the_game(names):
     for game in ('game', 'golden_goal')
   ]
   return timestep.reward.shape == (2, 14) and steps == [[1, 1], [2, 2]]
+
+
+def _drawn(names):
+  """Returns the hyperparameters of the members of a page's run."""
+  return names['result'].state.hyperparameters
 
 
 # What is to hold of the names of a page, where running is not enough.
@@ -109,6 +114,12 @@ _HOLDS = {
     [cell.returns.shape[0] for cell in names['results']] == [5, 5, 5]
   ),
   'turns_and_masks': lambda names: names['result'].counts.actor_steps > 0,
+  'your_own_core': lambda names: len(_drawn(names).core.decay) == 4,
+  'your_own_optimizer': lambda names: len(_drawn(names).optimizer.decay) == 4,
+  'your_own_task': lambda names: (
+    len(set(_drawn(names).tasks.second_value.cost.tolist())) > 1
+    and set(_drawn(names).tasks.longer_value.discount.tolist()) == {0.9}
+  ),
   'your_own_game': lambda names: (
     len(names['made'].players.names) == 5
     and len(list(names['run_dir'].glob('games/*.json'))) == 1

@@ -116,7 +116,7 @@ def test_masked_rows_stay_as_they_are():
 
 def test_core_accesses_by_kernel_where_there_is_triton(monkeypatch):
   def step(inputs):
-    core = cores.DNC(6, memory=cores.Memory(16, 16, 2))()
+    core = cores.DNC(6, memory=cores.Memory(16, 16, 2)).make()
     return core(inputs, core.initial_state(B))
 
   transformed = hk.without_apply_rng(hk.transform(step))

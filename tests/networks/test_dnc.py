@@ -45,7 +45,7 @@ def make_functions(config, make_controller=None):
   """Returns init, apply and unroll of a DNC."""
 
   def make():
-    module = core.DNC(config, make_controller)
+    module = core.ControlledMemory(config, make_controller)
 
     def init(inputs):
       return module(inputs, module.initial_state(inputs.shape[0]))
@@ -289,7 +289,7 @@ def test_all_is_finite_over_ten_thousand_random_steps(name, key):
 def test_any_core_may_be_the_controller(key):
   config = cores.DNC(8, memory=make_config('exact'))
   transformed = make_functions(
-    config, lambda: controllers.CoreController(recurrent_cores.GRU(8))
+    config, lambda: controllers.CoreController(recurrent_cores.GRU(8).make())
   )
   inputs, start = make_sequence()
   params = jax.jit(transformed.init)(key, inputs[0])
@@ -303,7 +303,7 @@ def test_any_core_may_be_the_controller(key):
 def test_controller_that_does_not_fit_the_memory(key):
   transformed = make_functions(
     cores.DNC(8, memory=make_config('none')),
-    lambda: controllers.CoreController(recurrent_cores.GRU(9)),
+    lambda: controllers.CoreController(recurrent_cores.GRU(9).make()),
   )
   with pytest.raises(ValueError, match=r'hidden_size \(8\) .* output \(9\)'):
     transformed.init(key, make_sequence()[0][0])

@@ -9,19 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, recurrence, recurrent_cores, rl2_core
+from ftwax.networks import cores, recurrence, rl2_core
 
 T, B, NUM_INPUTS, SIZE = 6, 3, 5, 8
 MEMORY = cores.Memory(num_slots=4, word_size=3, num_reads=1)
 # A window shorter than the unroll, so that steps fall out of it.
 GTRXL = cores.GTrXL(SIZE, num_heads=2, window=3)
 LAYER_NORM = cores.LSTM(SIZE, layer_norm=True, dropout=0.25)
-
-
-class Hyperparameters(NamedTuple):
-  slow_period: int = 2
-  fast_to_slow_gradient_scale: float = 1.0
-  dropout: float = 0.25
 
 
 CORES = {
@@ -34,16 +28,20 @@ CORES = {
   'lstm with dropout': cores.LSTM(SIZE, dropout=0.25),
   'stacked_lstm': cores.StackedLSTM((4, 5)),
   'stacked gru': cores.StackedLSTM((4, 5), layer=cores.GRU()),
-  'skip_connection': lambda: recurrence.SkipConnection(recurrent_cores.GRU(5)),
-  'rl2': lambda: rl2_core.RL2Core(cores.LRU(SIZE)(), cores.GRU(SIZE)()),
-  'dnc': cores.DNC(6, memory=MEMORY, output_size=5),
-  'rpth': cores.RPTH(SIZE, latent_size=4),
-  'rpth_dnc': cores.RPTH(SIZE, latent_size=4, memory=MEMORY),
-  'rpth of lru': cores.RPTH(cores.LRU(SIZE), latent_size=4),
-  'rpth_dnc of layer-normed lstm': cores.RPTH(
-    LAYER_NORM, latent_size=4, memory=MEMORY
+  'skip_connection': lambda: recurrence.SkipConnection(cores.GRU(5).make()),
+  'rl2': lambda: rl2_core.RL2Core(
+    cores.LRU(SIZE).make(), cores.GRU(SIZE).make()
   ),
-  'rpth_dnc of gru': cores.RPTH(cores.GRU(SIZE), latent_size=4, memory=MEMORY),
+  'dnc': cores.DNC(6, memory=MEMORY, output_size=5),
+  'rpth': cores.RPTH(SIZE, latent_size=4, slow_period=2),
+  'rpth_dnc': cores.RPTH(SIZE, latent_size=4, slow_period=2, memory=MEMORY),
+  'rpth of lru': cores.RPTH(cores.LRU(SIZE), latent_size=4, slow_period=2),
+  'rpth_dnc of layer-normed lstm': cores.RPTH(
+    LAYER_NORM, latent_size=4, slow_period=2, memory=MEMORY
+  ),
+  'rpth_dnc of gru': cores.RPTH(
+    cores.GRU(SIZE), latent_size=4, slow_period=2, memory=MEMORY
+  ),
 }
 
 
@@ -80,13 +78,13 @@ class Case(NamedTuple):
 @functools.cache
 def make_case(name):
   def make_functions():
-    core = CORES[name]()
+    core = cores.as_part(CORES[name]).make()
 
     def step(inputs, state):
-      return core(inputs, state, Hyperparameters())
+      return core(inputs, state)
 
     def unroll(inputs, start, state):
-      return core.unroll(inputs, start, state, Hyperparameters())
+      return core.unroll(inputs, start, state)
 
     def unroll_by_steps(inputs, start, state):
       features = []

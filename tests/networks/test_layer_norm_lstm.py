@@ -5,8 +5,6 @@ c' = LN(c sigmoid(f + forget bias) + dropout(tanh(j)) sigmoid(i))
 h' = tanh(c') sigmoid(o)
 """
 
-from typing import NamedTuple
-
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -27,24 +25,20 @@ T, B, INPUTS, H, RATE, FORGET_BIAS = 7, 3, 5, 6, 0.5, 1.5
 CORE = cores.LSTM(H, FORGET_BIAS, layer_norm=True, dropout=RATE)
 
 
-class Hyperparameters(NamedTuple):
-  dropout: jax.Array = jnp.float32(RATE)
-
-
 def make(core):
   """Returns init, and apply with the entries initial_state, step, unroll."""
 
   def make_functions():
-    made = core()
+    made = core.make()
 
     def init(inputs):
-      made(inputs, made.initial_state(len(inputs)), Hyperparameters())
+      made(inputs, made.initial_state(len(inputs)))
 
     def step(inputs, state):
-      return made(inputs, state, Hyperparameters())
+      return made(inputs, state)
 
     def unroll(inputs, start, state):
-      return made.unroll(inputs, start, state, Hyperparameters())
+      return made.unroll(inputs, start, state)
 
     return init, (made.initial_state, step, unroll)
 

@@ -1,27 +1,20 @@
-from typing import NamedTuple
-
 import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import (
-  cores,
-  recurrence,
-  recurrent_cores,
-  stacked_lstm,
-)
+from ftwax.networks import cores, recurrence
 
 BATCH, NUM_INPUTS = 3, 6
 # Of visual features, velocity, previous action and previous reward.
 NAV = {
   'hidden_sizes': (4, 5),
-  'input_sizes': (2, 1, 2, 1),
-  'wiring': ((0, 3), (0, 1, 2)),
+  'input_sizes': {'image': 2, 'velocity': 1, 'action': 2, 'reward': 1},
+  'wiring': (('image', 'reward'), ('image', 'velocity', 'action')),
 }
 CORES = {
-  'nav a3c': lambda: stacked_lstm.StackedLSTM(**NAV),
+  'nav a3c': cores.StackedLSTM(**NAV).make,
 }
 
 
@@ -75,7 +68,7 @@ def test_stacked_layers_are_lstms_on_what_is_below(key):
 
   def lstm(layer, hidden_size, inputs):
     def apply(inputs):
-      core = recurrent_cores.LSTM(hidden_size, name='lstm')
+      core = cores.LSTM(hidden_size).make()
       return core.unroll(inputs, start, core.initial_state(BATCH))[0].features
 
     own = {'lstm': params[f'stacked_lstm/~/layer_{layer}']}
@@ -88,22 +81,16 @@ def test_stacked_layers_are_lstms_on_what_is_below(key):
   np.testing.assert_allclose(outputs.features, above, atol=1e-6)
 
 
-class Periods(NamedTuple):
-  slow_period_1: jax.Array = jnp.int32(2)
-  slow_period_2: jax.Array = jnp.int32(3)
-  fast_to_slow_gradient_scale: jax.Array = jnp.float32(1.0)
-
-
 def test_levels_of_own_periods_with_fixed_scales(key):
   core = cores.RPTH(
     4, num_levels=3, latent_size=5, slow_period=(2, 3), fixed_scale=True
   )
 
   def make():
-    made = core()
+    made = core.make()
 
     def init(inputs):
-      return made(inputs, made.initial_state(BATCH), Periods())
+      return made(inputs, made.initial_state(BATCH))
 
     return init, (made.unroll, made.initial_state)
 
@@ -113,7 +100,7 @@ def test_levels_of_own_periods_with_fixed_scales(key):
   assert params['rpth/~/level_0/~/latent']['w'].shape == (4, 5)
   unroll, initial_state = transformed.apply
   state = initial_state({}, None, BATCH)
-  outputs, _ = unroll(params, None, inputs, start, state, Periods())
+  outputs, _ = unroll(params, None, inputs, start, state)
   count = np.zeros(BATCH, int)
   for t in range(7):
     count = np.where(start[t], 0, count)
@@ -127,9 +114,9 @@ def test_levels_of_own_periods_with_fixed_scales(key):
 
 
 def test_a_wiring_has_an_entry_for_each_layer():
-  options = {**NAV, 'wiring': ((0,),)}
+  options = {**NAV, 'wiring': (('image',),)}
   with pytest.raises(ValueError, match='must have one entry for each of the 2'):
-    make_functions(lambda: stacked_lstm.StackedLSTM(**options))
+    make_functions(cores.StackedLSTM(**options).make)
 
 
 def test_input_sizes_that_do_not_fit(key):
@@ -143,8 +130,8 @@ def test_a_skip_connection_puts_inputs_beside_the_features(key):
   inputs, start = make_sequence()
   outputs = {}
   for name, make in (
-    ('plain', lambda: recurrent_cores.GRU(5)),
-    ('skip', lambda: recurrence.SkipConnection(recurrent_cores.GRU(5))),
+    ('plain', cores.GRU(5).make),
+    ('skip', lambda: recurrence.SkipConnection(cores.GRU(5).make())),
   ):
     transformed = make_functions(make)
     params = transformed.init(key, inputs[0])

@@ -20,12 +20,25 @@ from ftwax.networks import (
 
 T, B, HIDDEN = 6, 3, 4
 
-MAKE_CORE = {
-  'lstm': functools.partial(recurrent_cores.LSTM, HIDDEN),
-  'gru': functools.partial(recurrent_cores.GRU, HIDDEN),
-  'feed_forward': functools.partial(recurrent_cores.FeedForward, (HIDDEN,)),
+CORES = {
+  'lstm': recurrent_cores.LSTM(HIDDEN),
+  'gru': recurrent_cores.GRU(HIDDEN),
+  'feed_forward': recurrent_cores.FeedForward(HIDDEN),
 }
 VECTOR = specs.Array((5,), np.float32)
+
+
+class Inputs:
+  """A core whose features are its inputs."""
+
+  def initial_state(self, batch_size):
+    return ()
+
+  def __call__(self, inputs, state):
+    return recurrence.CoreOutput(inputs, {}), state
+
+  def unroll(self, inputs, start, state):
+    return self(inputs, state)
 
 
 def _environment_spec(observations=VECTOR, actions=None):
@@ -122,10 +135,10 @@ def _step_by_step(network, params, hyperparameters, key, inputs, start, state):
   return jax.tree.map(lambda *x: jnp.stack(x), *outputs), state
 
 
-@pytest.mark.parametrize('core', MAKE_CORE)
+@pytest.mark.parametrize('core', CORES)
 @pytest.mark.parametrize('spec', [_environment_spec(), COMPOSITE])
 def test_unroll_equals_steps(key, core, spec):
-  network = recurrent.make_recurrent_network(spec, make_core=MAKE_CORE[core])
+  network = recurrent.make_recurrent_network(spec, core=CORES[core])
   params = network.init(key)
   inputs, state = _random_inputs(spec), _random_state(network)
   expected = _step_by_step(network, params, None, None, inputs, _start(), state)
@@ -133,11 +146,9 @@ def test_unroll_equals_steps(key, core, spec):
   _assert_close(actual, expected)
 
 
-@pytest.mark.parametrize('core', MAKE_CORE)
+@pytest.mark.parametrize('core', CORES)
 def test_shapes_and_dtypes(key, core):
-  network = recurrent.make_recurrent_network(
-    COMPOSITE, make_core=MAKE_CORE[core]
-  )
+  network = recurrent.make_recurrent_network(COMPOSITE, core=CORES[core])
   params = network.init(key)
   inputs, state = _random_inputs(COMPOSITE), network.initial_state(B)
   output, last_state = jax.eval_shape(
@@ -160,7 +171,7 @@ def test_parts_are_put_together_as_told(key):
   spec = _environment_spec()
   network = recurrent.make_recurrent_network(
     spec,
-    make_core=lambda: recurrent_cores.FeedForward(()),
+    core=Inputs,
     make_torso=lambda: entry_torsos.MLPTorso(()),
   )
   params = jax.tree.map(np.asarray, network.init(key))
@@ -186,7 +197,7 @@ def test_a_separate_value_alone_sees_what_is_privileged(key, separate):
     observations={'state': seen, types.PRIVILEGED: seen}
   )
   network = recurrent.make_recurrent_network(
-    spec, make_core=MAKE_CORE['gru'], separate_value=separate
+    spec, core=CORES['gru'], separate_value=separate
   )
   params = network.init(key)
   inputs = _random_inputs(spec)
@@ -209,7 +220,7 @@ def test_hidden_sizes_and_reward_transform(key):
   spec = _environment_spec()
   network = recurrent.make_recurrent_network(
     spec,
-    make_core=lambda: recurrent_cores.FeedForward(()),
+    core=Inputs,
     head_options=heads.Heads((7,), (6, 5)),
     reward_transform=jnp.sign,
   )
@@ -235,9 +246,7 @@ def test_hidden_sizes_and_reward_transform(key):
 
 
 def test_forbidden_actions_have_probability_zero(key):
-  network = recurrent.make_recurrent_network(
-    COMPOSITE, make_core=MAKE_CORE['lstm']
-  )
+  network = recurrent.make_recurrent_network(COMPOSITE, core=CORES['lstm'])
   params = network.init(key)
   inputs, state = _random_inputs(COMPOSITE), network.initial_state(B)
 
@@ -261,9 +270,7 @@ def test_forbidden_actions_have_probability_zero(key):
 
 
 def test_mask_is_no_input_of_the_core(key):
-  network = recurrent.make_recurrent_network(
-    COMPOSITE, make_core=MAKE_CORE['lstm']
-  )
+  network = recurrent.make_recurrent_network(COMPOSITE, core=CORES['lstm'])
   params = network.init(key)
   inputs = _random_inputs(COMPOSITE)
 
@@ -276,11 +283,9 @@ def test_mask_is_no_input_of_the_core(key):
   np.testing.assert_array_equal(value(mask), value(inverted))
 
 
-@pytest.mark.parametrize('core', MAKE_CORE)
+@pytest.mark.parametrize('core', CORES)
 def test_gradient_reaches_every_parameter(key, core):
-  network = recurrent.make_recurrent_network(
-    COMPOSITE, make_core=MAKE_CORE[core]
-  )
+  network = recurrent.make_recurrent_network(COMPOSITE, core=CORES[core])
   inputs, state = _random_inputs(COMPOSITE), _random_state(network)
 
   def objective(params):
@@ -297,7 +302,7 @@ def test_gradient_reaches_every_parameter(key, core):
 @pytest.mark.parametrize('core', ['lstm', 'gru'])
 def test_a_reset_row_forgets(key, core):
   network = recurrent.make_recurrent_network(
-    _environment_spec(), make_core=MAKE_CORE[core]
+    _environment_spec(), core=CORES[core]
   )
   params = network.init(key)
   inputs, state = _random_inputs(_environment_spec()), _random_state(network)
@@ -319,9 +324,7 @@ def test_a_reset_row_forgets(key, core):
 
 
 def test_at_a_start_the_state_is_forgotten(key):
-  network = recurrent.make_recurrent_network(
-    COMPOSITE, make_core=MAKE_CORE['lstm']
-  )
+  network = recurrent.make_recurrent_network(COMPOSITE, core=CORES['lstm'])
   params, inputs = network.init(key), _random_inputs(COMPOSITE)
   start = np.zeros((T, B), bool)
   start[0] = True
@@ -333,7 +336,7 @@ def test_at_a_start_the_state_is_forgotten(key):
 
 def test_initialization_is_determined_by_the_key(key):
   network = recurrent.make_recurrent_network(
-    _environment_spec(), make_core=MAKE_CORE['lstm']
+    _environment_spec(), core=CORES['lstm']
   )
   first, second = network.init(key), network.init(key)
   jax.tree.map(np.testing.assert_array_equal, first, second)
@@ -346,7 +349,7 @@ def test_torso_may_be_given(key):
   spec = _environment_spec(observations)
   network = recurrent.make_recurrent_network(
     spec,
-    make_core=MAKE_CORE['lstm'],
+    core=CORES['lstm'],
     make_torso=lambda: embeddings.ObservationEmbedding(
       observations, make_image_torso=entry_torsos.ShallowTorso
     ),
@@ -361,7 +364,7 @@ def test_action_that_is_neither_discrete_nor_a_vector_is_refused():
     actions=specs.BoundedArray((2, 2), np.float32, -1.0, 1.0)
   )
   with pytest.raises(ValueError, match='must be a dm_env.specs.DiscreteArray'):
-    recurrent.make_recurrent_network(spec, make_core=MAKE_CORE['lstm'])
+    recurrent.make_recurrent_network(spec, core=CORES['lstm'])
 
 
 @pytest.mark.parametrize(
@@ -384,22 +387,20 @@ def test_mask_that_does_not_fit_is_refused(mask, actions):
   with pytest.raises(
     ValueError, match=r"'action_mask' \(.*\) must be those of the logits"
   ):
-    recurrent.make_recurrent_network(spec, make_core=MAKE_CORE['lstm'])
+    recurrent.make_recurrent_network(spec, core=CORES['lstm'])
 
 
 def test_small_images_are_refused_when_the_network_is_made(key):
   spec = _environment_spec(specs.BoundedArray((20, 20, 3), np.uint8, 0, 255))
   network = recurrent.make_recurrent_network(
-    spec, make_core=MAKE_CORE['lstm'], make_torso=entry_torsos.NatureTorso
+    spec, core=CORES['lstm'], make_torso=entry_torsos.NatureTorso
   )
   with pytest.raises(ValueError, match='20x20.* must be at least 36x36'):
     network.init(key)
 
 
 def test_convolutions_stay_outside_the_loop(key):
-  network = recurrent.make_recurrent_network(
-    COMPOSITE, make_core=MAKE_CORE['lstm']
-  )
+  network = recurrent.make_recurrent_network(COMPOSITE, core=CORES['lstm'])
   params, inputs = network.init(key), _random_inputs(COMPOSITE)
   jaxpr = jax.make_jaxpr(network.unroll)(
     params, None, None, inputs, _start(), network.initial_state(B)

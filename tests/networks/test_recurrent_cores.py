@@ -11,9 +11,9 @@ from ftwax.networks import recurrence, recurrent_cores
 HIDDEN, INPUTS, T, B = 6, 5, 7, 3
 
 CORES = {
-  'lstm': functools.partial(recurrent_cores.LSTM, HIDDEN),
-  'gru': functools.partial(recurrent_cores.GRU, HIDDEN),
-  'feed_forward': functools.partial(recurrent_cores.FeedForward, (HIDDEN,)),
+  'lstm': recurrent_cores.LSTM(HIDDEN, forget_bias=1.0),
+  'gru': recurrent_cores.GRU(HIDDEN),
+  'feed_forward': recurrent_cores.FeedForward(HIDDEN),
 }
 WITH_MEMORY = ['lstm', 'gru']
 
@@ -22,18 +22,18 @@ def _make(name):
   """Returns init, and apply with the entries step and unroll."""
 
   def make_functions():
-    core = CORES[name]()
+    core = CORES[name].make()
 
-    def step_by_step(inputs, start, state, hyperparameters):
+    def step_by_step(inputs, start, state):
       features = []
       for input_t, start_t in zip(inputs, start, strict=True):
         state = recurrence.reset_state(start_t, state)
-        output, state = core(input_t, state, hyperparameters)
+        output, state = core(input_t, state)
         features.append(output.features)
       return recurrence.CoreOutput(jnp.stack(features), {}), state
 
     def init(inputs):
-      core(inputs, core.initial_state(inputs.shape[0]), None)
+      core(inputs, core.initial_state(inputs.shape[0]))
 
     return init, (core.initial_state, step_by_step, core.unroll)
 
@@ -59,7 +59,7 @@ def _gradients(function, params, inputs, start, state):
   """Differentiates with respect to parameters, inputs and first state."""
 
   def objective(params, inputs, state):
-    output, state = function(params, inputs, start, state, None)
+    output, state = function(params, inputs, start, state)
     leaves = [output.features, *jax.tree.leaves(state)]
     return sum(jnp.sum(jnp.sin((i + 1) * x)) for i, x in enumerate(leaves))
 
@@ -111,8 +111,8 @@ def test_feed_forward_remembers_nothing(key):
   init, _, _, unroll = _make('feed_forward')
   inputs, start = _data()
   params = init(key, inputs[0])
-  features = unroll(params, inputs, start, (), None)[0].features
-  backwards = unroll(params, inputs[::-1], start, (), None)[0].features
+  features = unroll(params, inputs, start, ())[0].features
+  backwards = unroll(params, inputs[::-1], start, ())[0].features
   np.testing.assert_allclose(backwards[::-1], features, atol=1e-6)
 
 
@@ -140,7 +140,7 @@ def test_core_agrees_with_haiku(key, name, make_other):
   expected, expected_state = other.apply(
     other_params, None, inputs, other_state
   )
-  output, state = unroll(params, inputs, start, state, None)
+  output, state = unroll(params, inputs, start, state)
   np.testing.assert_allclose(output.features, expected, atol=1e-6)
   for leaf, expected_leaf in zip(
     jax.tree.leaves(state), jax.tree.leaves(expected_state), strict=True
@@ -164,7 +164,7 @@ def test_number_of_parameters(key, name, num_parameters):
 @pytest.mark.parametrize('forget_bias', [1.0, 3.0])
 def test_memories_fade_as_the_forget_bias_says(key, forget_bias):
   def unroll(inputs, start, state):
-    lstm = recurrent_cores.LSTM(2, forget_bias)
+    lstm = recurrent_cores.LSTM(2, forget_bias).make()
     return lstm.unroll(inputs, start, state)[1]
 
   transformed = hk.without_apply_rng(hk.transform(unroll))

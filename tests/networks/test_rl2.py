@@ -32,9 +32,9 @@ SPEC = fakes.make_spec(
 def network():
   return recurrent.make_recurrent_network(
     SPEC,
-    make_core=lambda: rl2_core.RL2Core(
-      recurrent_cores.LSTM(4, name='inner'),
-      recurrent_cores.GRU(5, name='outer'),
+    core=lambda: rl2_core.RL2Core(
+      recurrent_cores.LSTM(4).make('inner'),
+      recurrent_cores.GRU(5).make('outer'),
     ),
     make_torso=lambda: rl2_core.make_torso(
       SPEC.observations,

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ftwax import parts
 from ftwax.networks import cores, noise, recurrence, rpth
 
 pytestmark = pytest.mark.slow
@@ -33,16 +34,23 @@ def hyperparameters(period=3, gradient_scale=1.0):
 
 
 def make_functions(config):
-  def make():
-    core = config()
+  def make(values):
+    return parts.bind(config, values).make()
 
-    def init(inputs):
-      state = core.initial_state(inputs.shape[0])
-      return core(inputs, state, hyperparameters())
+  def init(inputs):
+    core = make(hyperparameters())
+    return core(inputs, core.initial_state(inputs.shape[0]))
 
-    return init, (core.__call__, core.unroll, core.initial_state)
+  def step(inputs, state, values):
+    return make(values)(inputs, state)
 
-  return hk.multi_transform(make)
+  def unroll(inputs, start, state, values):
+    return make(values).unroll(inputs, start, state)
+
+  def initial_state(batch_size):
+    return make(None).initial_state(batch_size)
+
+  return hk.multi_transform(lambda: (init, (step, unroll, initial_state)))
 
 
 def make_config(name, num_levels=2, **kwargs):

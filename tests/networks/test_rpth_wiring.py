@@ -1,7 +1,5 @@
 """The hierarchy with a memory, held to an oracle written from its equations."""
 
-from typing import NamedTuple
-
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -18,13 +16,6 @@ SLOTS, WORD, READS = 3, 3, 2
 PERIOD, FACTOR = 2, 0.3
 
 
-class Hyperparameters(NamedTuple):
-  slow_period: jax.Array = jnp.int32(PERIOD)
-  slow_period_1: jax.Array = jnp.int32(2)
-  slow_period_2: jax.Array = jnp.int32(3)
-  fast_to_slow_gradient_scale: jax.Array = jnp.float32(FACTOR)
-
-
 def make_functions(num_levels, **options):
   def make():
     core = cores.RPTH(
@@ -32,12 +23,16 @@ def make_functions(num_levels, **options):
       latent_size=LATENT,
       num_levels=num_levels,
       memory=cores.Memory(SLOTS, WORD, READS),
-      **options,
-    )()
+      **{
+        'slow_period': PERIOD,
+        'fast_to_slow_gradient_scale': FACTOR,
+        **options,
+      },
+    ).make()
 
     def init(inputs):
       state = core.initial_state(inputs.shape[0])
-      return core(inputs, state, Hyperparameters())
+      return core(inputs, state)
 
     return init, (core.unroll, core.initial_state)
 
@@ -144,7 +139,7 @@ def test_outputs_states_and_gradients_are_those_of_the_oracle(
   zero = initial_state({}, None, B)
 
   def loss(params, inputs):
-    outputs, last = unroll(params, None, inputs, start, zero, Hyperparameters())
+    outputs, last = unroll(params, None, inputs, start, zero)
     return library_loss(outputs, last), (outputs, last)
 
   (value, (outputs, last)), gradients = jax.jit(

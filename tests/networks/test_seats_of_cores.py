@@ -28,11 +28,9 @@ def flat(tree):
 
 
 def make(name):
-  hyperparameters = test_every_core.Hyperparameters()
   network = recurrent.make_recurrent_network(
     GAME.spec,
-    make_core=test_every_core.CORES[name],
-    example_hyperparameters=hyperparameters,
+    core=test_every_core.CORES[name],
   )
   leaves, structure = jax.tree.flatten(network.init(jax.random.PRNGKey(0)))
   keys = jax.random.split(jax.random.PRNGKey(1), len(leaves))
@@ -41,9 +39,7 @@ def make(name):
     leaf + 0.3 * jax.random.normal(key, leaf.shape)
     for leaf, key in zip(leaves, keys, strict=True)
   )
-  return network, types.ActorVariables(
-    params, hyperparameters, jnp.ones(1), jnp.int32(0)
-  )
+  return network, types.ActorVariables(params, None, jnp.ones(1), jnp.int32(0))
 
 
 def roll(network, variables):

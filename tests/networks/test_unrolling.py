@@ -8,6 +8,7 @@ import pytest
 import test_every_core as every_core
 
 from ftwax import scans
+from ftwax.networks import cores
 
 CORES = (
   'lstm', 'gru', 'stacked_lstm',
@@ -15,18 +16,18 @@ CORES = (
 )  # fmt: skip
 
 
-def _value_and_gradients(make_core):
+def _value_and_gradients(core):
   """Of a sum that depends on all features, latents and the last state."""
 
   def unroll(inputs, start, state):
-    return make_core().unroll(
-      inputs, start, state, every_core.Hyperparameters()
-    )
+    return cores.as_part(core).make().unroll(inputs, start, state)
 
   transformed = hk.without_apply_rng(hk.transform(unroll))
   inputs = every_core.make_inputs(0)
   start = jnp.zeros(inputs.shape[:2], bool).at[0, 0].set(True).at[3].set(True)
-  zero = hk.transform(lambda: make_core().initial_state(every_core.B))
+  zero = hk.transform(
+    lambda: cores.as_part(core).make().initial_state(every_core.B)
+  )
   state = zero.apply({}, None)
   params = transformed.init(jax.random.PRNGKey(0), inputs, start, state)
 

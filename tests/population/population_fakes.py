@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
-from ftwax.population import evolution
+from ftwax.population import exploring
 from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
 
@@ -22,7 +22,7 @@ class Hyperparameters(NamedTuple):
   max_gradient_norm: Any
 
 
-PRIORS = evolution.Traits(
+PRIORS = exploring.Traits(
   hyperparameters=Hyperparameters(
     learning_rate=hyperparameters_lib.LogUniform(1e-5, 5e-3),
     gradient_scale=hyperparameters_lib.Uniform(0.1, 1.0),

@@ -8,7 +8,7 @@ import numpy as np
 import population_fakes
 import pytest
 
-from ftwax.population import evolution
+from ftwax.population import evolution, exploring
 from ftwax.population import lineage as lineage_lib
 from ftwax.population import selection as selection_lib
 from ftwax.records import files, loggers
@@ -23,7 +23,7 @@ BOUNDS = {
 }
 
 
-STILL, PERTURBED = evolution.Perturb(0.0), evolution.Perturb(1.0)
+STILL, PERTURBED = exploring.Perturb(0.0), exploring.Perturb(1.0)
 
 
 @functools.cache
@@ -93,8 +93,8 @@ def test_copies_take_everything_but_key_and_steps(key):
 def test_rows_are_read_before_any_is_written():
   population, config = _in_order()
 
-  def in_a_ring(key, population, config):
-    del key, population, config
+  def in_a_ring(key, population, rating_deviation):
+    del key, population, rating_deviation
     return selection_lib.Selection(jnp.array([1, 2, 3, 0]), jnp.zeros((4,)))
 
   after, _ = _evolve(
@@ -133,8 +133,8 @@ def test_crossover_keeps_some_of_the_own_traits_but_no_parameters(key):
     64, burn_in_games=0, crossover_probability=0.25
   )
 
-  def copy_first(key, population, config):
-    del key, population, config
+  def copy_first(key, population, rating_deviation):
+    del key, population, rating_deviation
     return selection_lib.Selection(
       jnp.zeros((64,), jnp.int32), jnp.zeros((64,))
     )
@@ -190,8 +190,8 @@ def test_resample_draws_from_the_priors():
     ratings=jnp.where(jnp.arange(64) == 0, 3000.0, 0.0)
   )
 
-  def copy_first(key, population, config):
-    del key, population, config
+  def copy_first(key, population, rating_deviation):
+    del key, population, rating_deviation
     return selection_lib.Selection(
       jnp.zeros((64,), jnp.int32), jnp.zeros((64,))
     )
@@ -201,7 +201,7 @@ def test_resample_draws_from_the_priors():
     population,
     config,
     select=copy_first,
-    explore=evolution.Resample(),
+    explore=exploring.Resample(),
   )
   scale = np.asarray(after.members.hyperparameters.gradient_scale)[1:]
   kept = scale == np.asarray(generation.inherited.hyperparameters[1])[0]
@@ -372,7 +372,7 @@ def test_rows_tell_who_from_whom_why_and_what():
 def test_replay_between_training(tmp_path, crossover_probability):
   path = tmp_path / 'lineage.jsonl'
   for before, generation, after in _generations(
-    5, evolution.Perturb(), crossover_probability=crossover_probability
+    5, exploring.Perturb(), crossover_probability=crossover_probability
   ):
     rows = lineage_lib.rows(generation, 'test')
     files.append_rows(path, rows)

@@ -1,13 +1,13 @@
 import pytest
 
-from ftwax.population import evolution, matchmaking, selection
+from ftwax.population import exploring, matchmaking, selection
 from ftwax.population import population_config as config_lib
 
 
 def test_defaults_are_those_of_the_paper():
   assert config_lib.PopulationConfig(num_members=30).burn_in_games == 1000
   assert selection.WinProbability().threshold == 0.7
-  rule = evolution.Perturb()
+  rule = exploring.Perturb()
   assert (rule.probability, rule.factors) == (0.05, (0.8, 1.2))
   assert matchmaking.ByStrength().deviation == 1 / 6
 
@@ -64,12 +64,12 @@ def test_bad_options(options, message):
       r'deviation \(0.0\) .* above 0',
     ),
     (
-      evolution.Perturb,
+      exploring.Perturb,
       {'probability': 1.5},
       r'probability \(1.5\) of Perturb',
     ),
-    (evolution.Perturb, {'factors': (0.0, 1.2)}, r'factors .* must be above 0'),
-    (evolution.Resample, {'probability': -0.1}, r'probability \(-0.1\) of Res'),
+    (exploring.Perturb, {'factors': (0.0, 1.2)}, r'factors .* must be above 0'),
+    (exploring.Resample, {'probability': -0.1}, r'probability \(-0.1\) of Res'),
   ],
 )
 def test_bad_options_of_rules(make, options, message):

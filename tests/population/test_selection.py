@@ -7,6 +7,7 @@ import population_fakes
 import pytest
 import scipy.stats
 
+from ftwax.population import evolution
 from ftwax.population import ratings as ratings_lib
 from ftwax.population import selection as selection_lib
 from ftwax.population import state as state_lib
@@ -14,7 +15,10 @@ from ftwax.population import state as state_lib
 
 def _select_often(rule, population, config, num_keys=2000):
   """Returns parents and evidence [num_keys, N] for many keys."""
-  select = functools.partial(rule, population=population, config=config)
+  deviation = ratings_lib.online_deviation(config.k_factor)
+  select = functools.partial(
+    rule, population=population, rating_deviation=deviation
+  )
   keys = jax.random.split(jax.random.PRNGKey(0), num_keys)
   selected = jax.jit(jax.vmap(select))(keys)
   return np.asarray(selected.parent), np.asarray(selected.evidence)
@@ -60,7 +64,13 @@ def test_who_would_lose_by_a_margin_copies():
 
 def test_nobody_copies_during_its_burn_in():
   population, config = _with_ratings([0, 0, 1000], [999, 1000, 1000])
-  parents, _ = _select_often(selection_lib.WinProbability(), population, config)
+
+  def select(key):
+    priors = population_fakes.PRIORS
+    return evolution.evolve(key, population, priors, config)[1].parent
+
+  keys = jax.random.split(jax.random.PRNGKey(0), 50)
+  parents = np.asarray(jax.jit(jax.vmap(select))(keys))
   assert set(parents[:, 0]) == {0}
   assert set(parents[:, 1]) == {1, 2}
 

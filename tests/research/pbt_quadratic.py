@@ -25,7 +25,7 @@ import numpy as np
 
 from ftwax import hyperparameters, types
 from ftwax.cli import flags, launch
-from ftwax.population import evolution, lineage, selection
+from ftwax.population import evolution, exploring, lineage, selection
 from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
 from ftwax.records import files
@@ -51,7 +51,7 @@ TOP = 1.2
 LEARNING_RATE = 0.02
 # With equal heights neither member would copy, so one starts slightly lower.
 START = ((0.9, 0.9), (0.9, 0.90001))
-PRIORS = evolution.Traits(
+PRIORS = exploring.Traits(
   Surrogate(*[hyperparameters.Uniform(0.0, 1.0)] * 2),
   hyperparameters.Constant(1.0),
 )
@@ -59,7 +59,7 @@ CONFIG = config_lib.PopulationConfig(
   num_members=2,
   num_returns=1,
   select=selection.Truncation(0.5),
-  explore=evolution.Resample(1.0),
+  explore=exploring.Resample(1.0),
   burn_in_games=4,
 )
 

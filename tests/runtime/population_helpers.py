@@ -7,7 +7,7 @@ from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import functional
 from ftwax.networks import cores, torsos
-from ftwax.population import evolution, selection
+from ftwax.population import exploring, selection
 from ftwax.population import population_config as config_lib
 
 CONFIG = impala.IMPALAConfig(
@@ -21,7 +21,7 @@ POPULATION = config_lib.PopulationConfig(
   4,
   burn_in_games=0,
   select=selection.WinProbability(0.5001),
-  explore=evolution.Perturb(0.5),
+  explore=exploring.Perturb(0.5),
 )
 
 

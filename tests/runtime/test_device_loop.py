@@ -14,7 +14,6 @@ from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, joint_loss, learning
 from ftwax.environments import catch, functional
-from ftwax.losses import v_trace
 from ftwax.networks import cores, torsos
 from ftwax.runtime import sharding
 from ftwax.runtime.device import rollout
@@ -40,7 +39,7 @@ def _start(environment, num_environments, key):
   """Returns environments, actor, variables and the state of a rollout."""
   network = CONFIG.make_network(environment.spec)
   actor = acting.make_actor_core(network, environment.spec)
-  learner = learning.make_learner_core(network, v_trace.vtrace_loss, CONFIG)
+  learner = learning.make_learner_core(network, CONFIG)
   vector = functional.vectorize(environment, num_environments)
   variables = types.actor_variables(learner.init(key))
   state = rollout.start(*vector.reset(key), actor.init(key, num_environments))
@@ -131,10 +130,13 @@ def test_values_of_acting_are_those_of_learning_at_equal_parameters(key):
     return roll(roll(state, 2)[0], 5)[1]
 
   trajectory = play(state)
+
+  class WithTargets(type(CONFIG)):
+    targets_fn = property(lambda self: lambda transitions, _: transitions)
+
+  config = WithTargets(**vars(CONFIG))
   objective = joint_loss.Objective(
-    CONFIG.make_network(environment.spec),
-    v_trace.vtrace_loss,
-    make_targets=lambda transitions, _: transitions,
+    config.make_network(environment.spec), config
   )
 
   @jax.jit

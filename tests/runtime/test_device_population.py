@@ -16,8 +16,7 @@ from dm_env import specs
 from ftwax import hyperparameters, types
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import functional
-from ftwax.losses import v_trace
-from ftwax.population import evolution, players, seating
+from ftwax.population import evolution, exploring, players, seating
 from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers, run_directory
@@ -187,7 +186,7 @@ def _make_rounds(num_members, team_size=2, num_games=4, learning_rate=1e-3):
     loop.Loop(
       arena=arena,
       actor=acting.make_actor_core(network, game.spec),
-      learner=learning.make_learner_core(network, v_trace.vtrace_loss, config),
+      learner=learning.make_learner_core(network, config),
       replay=None,
       config=config_lib.PopulationConfig(num_members, burn_in_games=0),
       sizes=sizes_lib.Sizes(
@@ -368,7 +367,7 @@ def test_a_population_learns_a_single_agent_task_and_evolves(key):
     np.sort(np.asarray(state.population.returns), axis=1)[:, -1].max(), 5.0
   )
   prior = hyperparameters.LogUniform(1e-4, 1e-2)
-  priors = evolution.Traits(
+  priors = exploring.Traits(
     CONFIG.priors._replace(learning_rate=prior), CONFIG.internal_rewards_prior
   )
   best = int(np.argmax(returns[-1]))

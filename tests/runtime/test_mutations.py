@@ -12,7 +12,7 @@ import pytest
 
 import ftwax
 from ftwax.environments import catch
-from ftwax.population import evolution, selection
+from ftwax.population import exploring, selection
 from ftwax.records import loggers
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
@@ -74,7 +74,7 @@ def _make_experiment(max_num_actor_steps, **options):
     population=ftwax.PopulationConfig(
       4,
       select=selection.Truncation(0.5),
-      explore=evolution.Perturb(1.0),
+      explore=exploring.Perturb(1.0),
       burn_in_games=4,
     ),
     **options,

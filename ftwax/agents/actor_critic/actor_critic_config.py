@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import jax
-import numpy as np
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards, parts, types
@@ -27,6 +26,7 @@ from ftwax.agents.actor_critic import (
 from ftwax.agents.actor_critic import tasks as tasks_lib
 from ftwax.losses import policy_loss
 from ftwax.networks import (
+  core_parts,
   cores,
   embeddings,
   entry_torsos,
@@ -170,7 +170,8 @@ class ActorCriticConfig(parts.Part):
           ' pass the function in Python.'
         )
     auxiliary.check_tasks(self.all_tasks)
-    self._check_latents()
+    for task in self.all_tasks:
+      task.check(self)
     self._check_sizes()
     self._check_rewards()
     known = parts.collect(self)
@@ -181,14 +182,6 @@ class ActorCriticConfig(parts.Part):
           f'name ({name!r}) of a schedule must be among the hyperparameters;'
           f' choose from {list(known)}.'
         )
-
-  def _check_latents(self) -> None:
-    has_kl = any(isinstance(task, tasks_lib.LatentKL) for task in self.tasks)
-    if has_kl and isinstance(self.core, cores.Core | cores.StackedLSTM):
-      raise ValueError(
-        f'core ({self.core!r}) must have latents for the task latent_kl; choose'
-        ' core=cores.RPTH(), or leave the task out of tasks.'
-      )
 
   def _check_sizes(self) -> None:
     if self.batch_size % self.num_minibatches:
@@ -203,19 +196,6 @@ class ActorCriticConfig(parts.Part):
         f' ({self.queue_size}) of the queue, which could never fill a batch;'
         f' choose queue=Queue(max_size={2 * self.batch_size}).'
       )
-    prediction = self.find_task(tasks_lib.RewardPrediction)
-    if prediction is not None and prediction.length > self.sequence_length:
-      raise ValueError(
-        f'length ({prediction.length}) of RewardPrediction must not be above'
-        f' sequence_length ({self.sequence_length}), from which its frames are'
-        ' taken; choose a smaller one.'
-      )
-    names = {task.name for task in self.all_tasks}
-    if {tasks_lib.OffPolicy.name, tasks_lib.ValueReplay.name} <= names:
-      raise ValueError(
-        f'tasks ({self.tasks}) must not have value_replay with off_policy,'
-        ' which learns the value from the same trajectories; choose one.'
-      )
 
   def _check_rewards(self) -> None:
     rewards = self.internal_rewards_prior
@@ -228,31 +208,20 @@ class ActorCriticConfig(parts.Part):
 
   @property
   def priors(self) -> Any:
-    """A NamedTuple of the prior of each hyperparameter of the parts."""
-    collected = self._hyperparameters()
-    make = hyperparameters_lib.make_type(tuple(collected))
-    return make(**{name: one.prior for name, one in collected.items()})
+    """The prior of each hyperparameter, a tree of the shape of the parts."""
+    return parts.priors(self)
 
   @property
   def bounds(self) -> dict[str, tuple[float, float]]:
     """Smallest and largest value of each hyperparameter, both inclusive."""
-    return {name: one.bounds for name, one in self._hyperparameters().items()}
-
-  def _hyperparameters(self) -> dict[str, parts.Hyperparameter]:
-    replays = auxiliary.REPLAY in auxiliary.sources(self.all_tasks)
-    used = self if replays else self.replace(replay=replay_options.Replay())
-    return parts.collect(used)
+    return {name: one.bounds for name, one in parts.collect(self).items()}
 
   @property
   def all_tasks(self) -> auxiliary.Tasks:
     """The tasks, none of which is a name, and which agree with the torso."""
     entries = getattr(self.torso, 'entries', {})
-    return tuple(
-      task.agree_with(entries)
-      if isinstance(task, tasks_lib.PixelControl)
-      else task
-      for task in self.tasks
-    )
+    tasks: Any = self.tasks
+    return tuple(task.agree_with(entries) for task in tasks)
 
   @property
   def max_skipped_updates(self) -> int:
@@ -331,34 +300,26 @@ class ActorCriticConfig(parts.Part):
     """
     if self.network is not None:
       return self.network(environment_spec, self)
-    core, torso = self.core, self.torso
-    if isinstance(core, cores.StackedLSTM) and core.wiring:
-      assert isinstance(torso, torsos.Torso)
-      make = functools.partial(torso.make, environment_spec.observations)
-      sizes = embeddings.part_sizes(environment_spec, make)
-      core = core.replace(input_sizes=sizes)
+    make_torso = functools.partial(
+      self.make_torso, environment_spec.observations
+    )
+    core = cores.as_part(self.core).wire(
+      lambda: embeddings.part_sizes(environment_spec, make_torso)
+    )
     network = recurrent.make_recurrent_network(
       environment_spec,
-      make_torso=lambda: self.make_torso(environment_spec.observations),
-      make_core=lambda: self.make_core(core),
+      make_torso=make_torso,
+      core=_AgentCore(self.replace(core=core)),
       head_options=self.heads,
       separate_value=self.separate_value,
       auxiliary_heads={
         name: head
         for task in self.all_tasks
-        if isinstance(task, tasks_lib.Task)
         for name, head in task.make_heads(environment_spec).items()
       },
-      # Of any values: samples would be compiled.
-      example_hyperparameters=jax.tree.map(
-        lambda leaf: np.ones(leaf.shape, leaf.dtype),
-        jax.eval_shape(
-          self.sample_hyperparameters, jax.ShapeDtypeStruct((2,), np.uint32)
-        ),
-      ),
     )
     reads_layers = {self.heads.policy_layer, self.heads.value_layer} != {None}
-    is_custom = not isinstance(self.core, parts.Part) or callable(self.torso)
+    is_custom = callable(self.core) or callable(self.torso)
     if is_custom or reads_layers:
       # Trace what may not fit now, so that a mismatch raises here.
       jax.eval_shape(network.init, jax.random.PRNGKey(0))
@@ -368,15 +329,15 @@ class ActorCriticConfig(parts.Part):
     self, observation_spec: types.SpecTree
   ) -> Callable[[Any], types.Array]:
     """Makes the torso; call within a Haiku transform."""
-    if isinstance(self.torso, torsos.Torso):
-      return self.torso.make(observation_spec)
-    assert callable(self.torso)
-    return self.torso()
+    torso: Any = self.torso
+    made: Callable[[Any], types.Array] = (
+      torso() if callable(torso) else torso.make(observation_spec)
+    )
+    return made
 
-  def make_core(self, core: Any = None) -> recurrence.RecurrentCore:
-    """Makes the core, or `core`; call within a Haiku transform."""
-    make: Any = core or self.core
-    made: recurrence.RecurrentCore = make()
+  def make_core(self) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    made = cores.as_part(self.core).make()
     return recurrence.SkipConnection(made) if self.skip_connection else made
 
   def make_policy(
@@ -396,11 +357,8 @@ class ActorCriticConfig(parts.Part):
     """Makes the functions of a learner."""
     return learning.make_learner_core(
       network,
-      self.loss_fn,
       self,
-      self.all_tasks,
       internal_rewards.num_events(environment_spec.rewards),
-      self.targets_fn,
       environment_spec.observations,
     )
 
@@ -433,3 +391,23 @@ class ActorCriticConfig(parts.Part):
       hyperparameters_lib.Uniform,
     )
     return constant(1.0) if num_events == 1 else uniform(-1.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _AgentCore(core_parts.Core):
+  """The core of an agent, with what the agent puts around it."""
+
+  agent: ActorCriticConfig
+
+  def bound(self, values: Any) -> core_parts.Core:
+    return _AgentCore(parts.bind(self.agent, values))
+
+  def check_bound(self) -> None:
+    cores.as_part(self.agent.core).check_bound()
+
+  def example_values(self) -> Any:
+    return parts.example_values(self.agent)
+
+  def make(self, name: str | None = None) -> recurrence.RecurrentCore:
+    del name
+    return self.agent.make_core()

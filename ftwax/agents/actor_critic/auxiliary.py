@@ -1,9 +1,10 @@
 """Auxiliary tasks: losses in addition to those of the policy and the value.
 
 A task has a name, a source of data, and a loss that is weighted by a cost, a
-hyperparameter. The learner adds the losses of all tasks to the policy's loss
-and takes one step on the sum. Replayed trajectories are concatenated with the
-fresh ones, so that the network is unrolled once for all tasks.
+hyperparameter of the task. The learner adds the losses of all tasks to the
+policy's loss and takes one step on the sum. Replayed trajectories are
+concatenated with the fresh ones, so that the network is unrolled once for all
+tasks.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +43,7 @@ class TaskInputs(NamedTuple):
   Attributes:
     params: parameters of the network.
     heads: the network's auxiliary heads, by name.
-    hyperparameters: the agent's hyperparameters.
+    agent: the config of the agent, in which hyperparameters have their values.
     fresh: trajectories from the queue.
     replay: past trajectories; None unless a task of the agent learns from them.
     reward_prediction: sequences whose rewards, float32 [B], are the agent's
@@ -54,7 +55,7 @@ class TaskInputs(NamedTuple):
 
   params: types.Params
   heads: Mapping[str, types.NetworkHead]
-  hyperparameters: types.Hyperparameters
+  agent: Any
   fresh: Unrolled
   replay: Unrolled | None
   reward_prediction: types.RewardPredictionBatch | None
@@ -78,6 +79,19 @@ class AuxiliaryTask(NamedTuple):
   name: str
   source: str
   loss: Callable[[TaskInputs], Loss]
+
+  def check(self, agent: Any) -> None:
+    """Allows any agent."""
+
+  def agree_with(self, torsos: Mapping[str, str]) -> 'AuxiliaryTask':
+    """Returns itself."""
+    del torsos
+    return self
+
+  def make_heads(self, environment_spec: types.EnvironmentSpec) -> Any:
+    """Returns no heads."""
+    del environment_spec
+    return {}
 
 
 # Tasks of an agent: each is an `AuxiliaryTask`, or a part with its fields.
@@ -117,9 +131,10 @@ def sum_losses(
 def check_tasks(tasks: Tasks) -> None:
   """Raises a ValueError if tasks share a name or have an unknown source."""
   names = [task.name for task in tasks]
-  if len(set(names)) < len(names):
+  if twice := [name for name in names if names.count(name) > 1]:
     raise ValueError(
-      f'the names of auxiliary_tasks ({names}) must be unique; rename one.'
+      f'tasks ({names}) must have one name each, which also tells their numbers'
+      f' apart; choose another for one, such as name="{twice[0]}_2".'
     )
   known = (TRAJECTORY, REPLAY, REWARD_PREDICTION)
   for task in tasks:
@@ -128,6 +143,12 @@ def check_tasks(tasks: Tasks) -> None:
         f'source ({task.source!r}) of the auxiliary task {task.name!r} must be'
         f' one of {known}; choose one.'
       )
+
+
+def frame_entries(tasks: Tasks) -> frozenset[str]:
+  """Returns the paths of observation entries that tasks learn to control."""
+  entries = (getattr(task, 'frame_entry', None) for task in tasks)
+  return frozenset(entry for entry in entries if entry is not None)
 
 
 def sources(tasks: Tasks) -> frozenset[str]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import parts, types
 from ftwax.agents.actor_critic import acting, auxiliary, batches
 from ftwax.losses import policy_loss as policy_loss_lib
 
@@ -15,20 +15,12 @@ class Objective(NamedTuple):
 
   Attributes:
     network: the network that learns.
-    policy_loss: loss of one stream of transitions; see `losses.policy_loss`.
-    auxiliary_tasks: tasks learned in addition to the policy.
-    make_targets: see `policy_loss.MakeTargets`; None for losses without
-      targets.
-    averages: whether the loss is the mean over the fresh transitions, as in
-      A2C and PPO, or their sum, as in IMPALA and FTW.
+    config: the agent.
     observation_spec: specs of the observations, for auxiliary tasks.
   """
 
   network: types.RecurrentNetwork
-  policy_loss: policy_loss_lib.PolicyLoss
-  auxiliary_tasks: auxiliary.Tasks = ()
-  make_targets: policy_loss_lib.MakeTargets | None = None
-  averages: bool = False
+  config: Any
   observation_spec: types.SpecTree = None
 
 
@@ -61,14 +53,15 @@ def joint_loss(
   if batch.reward_prediction is not None:
     is_live[auxiliary.REWARD_PREDICTION] = batch.reward_prediction.is_live
   unrolled = _unroll(objective.network, params, hyperparameters, trajectories)
+  agent = parts.bind(objective.config, hyperparameters)
   transitions = policy_loss_lib.make_transitions(
-    unrolled[0].output, batch.trajectory, hyperparameters, return_scale
+    unrolled[0].output, batch.trajectory, agent, return_scale
   )._replace(targets=targets)
-  loss, metrics = _policy_loss(objective, hyperparameters, transitions)
+  loss, metrics = _policy_loss(agent, transitions)
   inputs = auxiliary.TaskInputs(
     params=params,
     heads=objective.network.heads,
-    hyperparameters=hyperparameters,
+    agent=agent,
     fresh=unrolled[0],
     replay=None if batch.replay is None else unrolled[1],
     reward_prediction=batch.reward_prediction,
@@ -76,10 +69,11 @@ def joint_loss(
     return_scale=return_scale,
   )
   auxiliary_loss, auxiliary_metrics = auxiliary.sum_losses(
-    objective.auxiliary_tasks, inputs, is_live
+    agent.all_tasks, inputs, is_live
   )
   loss += auxiliary_loss
-  if objective.averages:
+  # The mean, as in A2C and PPO, or the sum, as in IMPALA and FTW.
+  if agent.loss_reduction == 'mean':
     # Auxiliary losses are divided by the same count, so that their weight
     # relative to the policy's does not depend on the reduction.
     loss /= _count(transitions)
@@ -110,7 +104,8 @@ def make_targets(
   Returns:
     The targets, with gradients stopped.
   """
-  if objective.make_targets is None:
+  agent = parts.bind(objective.config, hyperparameters)
+  if agent.targets_fn is None:
     return None
   if trajectory.value is None:
     (unrolled,) = _unroll(
@@ -126,9 +121,9 @@ def make_targets(
     unused: Any = ()
     output = types.NetworkOutput(logits, trajectory.value, unused, {})
   transitions = policy_loss_lib.make_transitions(
-    output, trajectory, hyperparameters, return_scale
+    output, trajectory, agent, return_scale
   )
-  targets = objective.make_targets(transitions, hyperparameters)
+  targets = agent.targets_fn(transitions, agent)
   return jax.lax.stop_gradient(targets)
 
 
@@ -169,22 +164,18 @@ def _unroll(
 
 
 def _policy_loss(
-  objective: Objective,
-  hyperparameters: types.Hyperparameters,
-  transitions: policy_loss_lib.Transitions,
+  agent: Any, transitions: policy_loss_lib.Transitions
 ) -> tuple[types.Array, dict[str, Any]]:
   """Computes the summed loss of policy, value and entropy, and its metrics."""
   losses = jax.vmap(
-    objective.policy_loss, in_axes=(1, None), axis_name=policy_loss_lib.STREAMS
-  )(transitions, hyperparameters)
+    lambda stream: agent.loss_fn(stream, agent),
+    in_axes=1,
+    axis_name=policy_loss_lib.STREAMS,
+  )(transitions)
   policy, value, entropy = map(
     jnp.sum, (losses.policy, losses.value, losses.entropy)
   )
-  loss = (
-    policy
-    + hyperparameters.baseline_cost * value
-    - hyperparameters.entropy_cost * entropy
-  )
+  loss = policy + agent.baseline_cost * value - agent.entropy_cost * entropy
   num_transitions = _count(transitions)
   counts = jnp.sum(transitions.mask_tm1, axis=0)  # [B]
   metrics = {

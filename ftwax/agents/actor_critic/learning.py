@@ -8,10 +8,8 @@ from the hyperparameters in the state. Changing one thus does not trigger a
 recompilation, and a population is `jax.vmap` of `init` and `update`.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,29 +17,24 @@ import optax
 from jax import flatten_util
 
 from ftwax import internal_rewards as internal_rewards_lib
-from ftwax import scans, trees, types
+from ftwax import parts, scans, trees, types
 from ftwax.agents.actor_critic import (
   auxiliary,
   batches,
   joint_loss,
   normalization,
   optimization,
-  tasks,
 )
-from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.replay import auxiliary_replay
-
-if TYPE_CHECKING:
-  from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 
 class _Static(NamedTuple):
   """Static arguments of `init` and `update`."""
 
   objective: joint_loss.Objective
-  config: config_lib.ActorCriticConfig
+  config: Any
   num_events: int
-  internal_rewards_prior: config_lib.InternalRewardsPrior
+  internal_rewards_prior: internal_rewards_lib.Priors
   normalized_entries: dict[str, tuple[int, ...]]
 
 
@@ -62,23 +55,16 @@ class _StepInputs(NamedTuple):
 
 def make_learner_core(
   network: types.RecurrentNetwork,
-  policy_loss: policy_loss_lib.PolicyLoss,
-  config: config_lib.ActorCriticConfig,
-  auxiliary_tasks: auxiliary.Tasks = (),
+  config: Any,
   num_events: int = 1,
-  make_targets: policy_loss_lib.MakeTargets | None = None,
   observation_spec: types.SpecTree = None,
 ) -> types.LearnerCore:
   """Makes the functions of a learner.
 
   Args:
     network: the network that learns.
-    policy_loss: loss of one stream of transitions; see `losses.policy_loss`.
-    config: options and priors.
-    auxiliary_tasks: tasks learned in addition to the policy.
+    config: the agent, an `ActorCriticConfig`.
     num_events: length of the environment's reward vector, 1 for a scalar.
-    make_targets: computes targets on the whole batch before its first optimizer
-      step, for losses that need them, such as PPO's.
     observation_spec: specs of the observations; they hold the bounds of frames
       for auxiliary tasks and the entries for `normalize_observations`.
 
@@ -86,24 +72,15 @@ def make_learner_core(
     `init(key) -> state` and `update(state, batch) -> (state, metrics)`.
 
   Raises:
-    ValueError: if tasks share a name, a task has an unknown source, the config
-      does not allow the number of events, or there is nothing to normalize.
+    ValueError: if the config does not allow the number of events, or there is
+      nothing to normalize.
   """
-  auxiliary.check_tasks(auxiliary_tasks)
-  objective = joint_loss.Objective(
-    network,
-    policy_loss,
-    auxiliary_tasks,
-    make_targets,
-    config.loss_reduction == 'mean',
-    observation_spec,
-  )
+  objective = joint_loss.Objective(network, config, observation_spec)
   prior = config.make_internal_rewards_prior(num_events)
   entries: dict[str, tuple[int, ...]] = {}
   if config.normalize_observations:
-    control = config.find_task(tasks.PixelControl)
-    controlled = None if control is None else control.entry or ''
-    entries = normalization.find_entries(observation_spec, controlled)
+    kept = auxiliary.frame_entries(config.all_tasks)
+    entries = normalization.find_entries(observation_spec, kept)
   static = _Static(objective, config, num_events, prior, entries)
   return types.LearnerCore(
     init=functools.partial(_init, static),
@@ -117,9 +94,7 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
   )
   params = static.objective.network.init(params_key)
   hyperparameters = static.config.sample_hyperparameters(hyperparameters_key)
-  optimizer = optimization.make_optimizer(
-    static.config.optimizer, hyperparameters
-  )
+  optimizer = _make_optimizer(static, hyperparameters)
   zero = jnp.zeros((), jnp.int32)
   return types.TrainingState(
     params=params,
@@ -158,7 +133,9 @@ def _update(
     batches.with_own_rewards(state.internal_rewards, batch),
   )
   return_statistics = normalization.update_returns(
-    state.return_statistics, seen.trajectory, hyperparameters
+    state.return_statistics,
+    seen.trajectory,
+    parts.bind(static.config, hyperparameters),
   )
   return_scale = normalization.return_scale(return_statistics)
   take_steps = _gradient_step
@@ -254,9 +231,7 @@ def _gradient_step(
   gradients, metrics = jax.grad(joint_loss.joint_loss, 1, has_aux=True)(
     static.objective, learned.params, hyperparameters, *inputs
   )
-  optimizer = optimization.make_optimizer(
-    static.config.optimizer, hyperparameters
-  )
+  optimizer = _make_optimizer(static, hyperparameters)
   # One vector, since each operation on a leaf costs as much as on all of them
   # where networks are small.
   gradient, unravel = flatten_util.ravel_pytree(gradients)
@@ -273,6 +248,13 @@ def _gradient_step(
     learned,
   )
   return learned, {**metrics, 'gradient_norm': gradient_norm}
+
+
+def _make_optimizer(
+  static: _Static, hyperparameters: types.Hyperparameters
+) -> optax.GradientTransformation:
+  agent = parts.bind(static.config, hyperparameters)
+  return optimization.make_optimizer(agent.optimizer, agent.max_gradient_norm)
 
 
 def learn(

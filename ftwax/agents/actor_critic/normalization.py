@@ -15,6 +15,7 @@ internal rewards differ in scale have losses of the same scale; see
 so each update can merge its own batch first.
 """
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import dm_env
@@ -66,13 +67,13 @@ class ReturnStatistics(NamedTuple):
 
 
 def find_entries(
-  observation_spec: types.SpecTree, frame_entry: str | None = None
+  observation_spec: types.SpecTree, frame_entries: Collection[str] = ()
 ) -> dict[str, tuple[int, ...]]:
   """Finds the entries to normalize and returns their shapes, by path.
 
   Args:
     observation_spec: specs of the observation.
-    frame_entry: path of the entry that pixel control acts on; None for none.
+    frame_entries: paths of the entries that pixel control acts on.
 
   Returns:
     The shapes of all float entries except for images, which torsos scale by
@@ -88,7 +89,7 @@ def find_entries(
       not jnp.issubdtype(spec.dtype, jnp.floating)
       or encodings.is_image(spec)
       or name.split('/')[0] == types.ACTION_MASK
-      or name == frame_entry
+      or name in frame_entries
     )
     if not is_kept:
       shapes[name] = tuple(spec.shape)

@@ -8,12 +8,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import parts, registry, types
 
 
@@ -28,9 +29,7 @@ class Optimizer(parts.Part):
 
   max_skipped_updates: int = parts.option(25, low=1)
 
-  def scale(
-    self, hyperparameters: types.Hyperparameters
-  ) -> optax.GradientTransformation:
+  def make(self) -> optax.GradientTransformation:
     """Returns what scales gradients, for a learning rate of one.
 
     It sees those of all parameters as one vector.
@@ -50,11 +49,8 @@ class Adam(Optimizer):
 
   epsilon: float = parts.option(1e-5, above=0)
 
-  def scale(
-    self, hyperparameters: types.Hyperparameters
-  ) -> optax.GradientTransformation:
+  def make(self) -> optax.GradientTransformation:
     """Returns what scales gradients, for a learning rate of one."""
-    del hyperparameters
     return optax.scale_by_adam(eps=self.epsilon)
 
 
@@ -68,18 +64,13 @@ class RMSProp(Optimizer):
     decay: decay of the moving mean square of gradients.
   """
 
-  prefix: ClassVar[str] = 'rms_prop_'
-
   epsilon: parts.Scalar = 1e-3
   decay: float = parts.option(0.99, low=0, below=1)
 
-  def scale(
-    self, hyperparameters: types.Hyperparameters
-  ) -> optax.GradientTransformation:
+  def make(self) -> optax.GradientTransformation:
     """Returns what scales gradients, for a learning rate of one."""
-    return optax.scale_by_rms(
-      decay=self.decay, eps=hyperparameters.rms_prop_epsilon, eps_in_sqrt=True
-    )
+    epsilon: Any = self.epsilon
+    return optax.scale_by_rms(decay=self.decay, eps=epsilon, eps_in_sqrt=True)
 
 
 @registry.register('schedule.linear')
@@ -90,11 +81,10 @@ class LinearDecay(parts.Part):
   Attributes:
     steps: number of updates over which they are annealed; infinity keeps them
       constant.
-    names: names of the hyperparameters.
+    names: names of the hyperparameters, such as `learning_rate` or
+      `tasks.pixel_control.cost`.
     to: the share of their values at which they end.
   """
-
-  prefix: ClassVar[str] = 'learning_rate_decay_'
 
   steps: parts.Scalar = parts.scalar(math.inf, low=1.0, unlimited=True)
   names: tuple[str, ...] = ('learning_rate',)
@@ -162,7 +152,7 @@ find = functools.partial(parts.find, 'optimizer', known=NAMED)
 
 
 def make_optimizer(
-  optimizer: str | Optimizer, hyperparameters: types.Hyperparameters
+  optimizer: str | Optimizer, max_gradient_norm: types.Array | float
 ) -> optax.GradientTransformation:
   """Makes an optimizer with a learning rate of one.
 
@@ -172,18 +162,18 @@ def make_optimizer(
 
   Args:
     optimizer: a part, or its name.
-    hyperparameters: numbers of the optimizer, traced or not.
+    max_gradient_norm: the largest norm that is not clipped, traced or not.
   """
 
   def clip(gradients: optax.Updates, _: optax.Params | None) -> optax.Updates:
     # A factor, unlike optax's quotient, is fused with what scales gradients.
     norm = optax.tree.norm(gradients)
-    factor = jnp.minimum(1.0, hyperparameters.max_gradient_norm / norm)
+    factor = jnp.minimum(1.0, max_gradient_norm / norm)
     return optax.tree.scale(factor, gradients)
 
   return optax.chain(
     optax.stateless(clip),
-    find(optimizer).scale(hyperparameters),
+    find(optimizer).make(),
     optax.scale(-1.0),
   )
 
@@ -198,18 +188,22 @@ def decay(
 
   Args:
     schedule: names the hyperparameters to anneal; the others stay constant.
-    hyperparameters: values at the first update.
+    hyperparameters: values at the first update; the field `decay` has those of
+      `schedule`.
     steps: int32 [], updates done.
     schedules: of other shapes, of hyperparameters by their names.
   """
   # Zero if the number of steps is infinite.
-  fraction = steps / hyperparameters.learning_rate_decay_steps
+  fraction = steps / hyperparameters.decay.steps
   rest = 1.0 - (1.0 - schedule.to) * jnp.minimum(fraction, 1.0)
-  hyperparameters = hyperparameters._replace(
-    **{name: getattr(hyperparameters, name) * rest for name in schedule.names}
+  hyperparameters = hyperparameters_lib.update(
+    hyperparameters,
+    {name: lambda value: value * rest for name in schedule.names},
   )
   for each in schedules:
-    name = each.hyperparameter
-    value = getattr(hyperparameters, name) * each.factor(steps)
-    hyperparameters = hyperparameters._replace(**{name: value})
+    factor = each.factor(steps)
+    hyperparameters = hyperparameters_lib.update(
+      hyperparameters,
+      {each.hyperparameter: lambda value, by=factor: value * by},
+    )
   return hyperparameters

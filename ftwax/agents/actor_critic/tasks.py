@@ -24,7 +24,7 @@ from ftwax.losses import (
   v_trace,
   value_replay,
 )
-from ftwax.networks import auxiliary_heads, embeddings, recurrent
+from ftwax.networks import auxiliary_heads, cores, embeddings, recurrent
 from ftwax.replay import trajectories
 
 AnyTask = TypeVar('AnyTask', bound='Task')
@@ -33,12 +33,14 @@ AnyTask = TypeVar('AnyTask', bound='Task')
 class Task(parts.Part):
   """Base of the tasks; see `auxiliary.AuxiliaryTask`.
 
+  A subclass has the field `name`, which tells tasks of a kind apart.
+
   Attributes:
     name: name of the task, of its head and of its metrics.
     source: what it learns from.
   """
 
-  name: ClassVar[str]
+  name: str
   source: ClassVar[str] = auxiliary.REPLAY
 
   def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
@@ -51,6 +53,28 @@ class Task(parts.Part):
     """Returns the heads that the task reads, by its name."""
     del environment_spec
     return {}
+
+  @property
+  def frame_entry(self) -> str | None:
+    """Path of the observation entry that it learns to control, if any."""
+    return None
+
+  def agree_with(self, torsos: Mapping[str, str]) -> Any:
+    """Returns a copy for which entries are what they are for their torsos.
+
+    Args:
+      torsos: names of torsos by entry; see `torsos.Torso.entries`.
+    """
+    del torsos
+    return self
+
+  def check(self, agent: Any) -> None:
+    """Raises a ValueError if the task does not go with the rest of an agent.
+
+    Args:
+      agent: the config, an `ActorCriticConfig`, some of whose parts may not be
+        checked yet.
+    """
 
 
 @registry.register('task.pixel_control')
@@ -72,10 +96,8 @@ class PixelControl(Task):
     is_signal: whether the entry is a signal; None if it is one for its torso,
       `Torso(entries={'prices': 'signal'})`, or by its shape
       (`encodings.is_signal`).
+    name: name of the task.
   """
-
-  name: ClassVar[str] = 'pixel_control'
-  prefix: ClassVar[str] = 'pixel_control_'
 
   cost: parts.Scalar = 0.05
   discount: parts.Scalar = parts.scalar(0.9, high=1.0)
@@ -83,11 +105,12 @@ class PixelControl(Task):
   cell_size: int = parts.option(4, low=1)
   crop_size: tuple[int, ...] | None = parts.option(None, low=1)
   is_signal: bool | None = None
+  name: str = 'pixel_control'
 
   def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
-    replay, hyperparameters = inputs.replay, inputs.hyperparameters
+    replay = inputs.replay
     action_values = inputs.heads[self.name](
       inputs.params, replay.output.features
     )
@@ -106,11 +129,9 @@ class PixelControl(Task):
       action_values,
       frames,
       replay.trajectory,
-      hyperparameters.pixel_control_discount,
+      self.discount,
     )
-    return hyperparameters.pixel_control_cost * jnp.sum(losses), {
-      'error': replay.mean(losses)
-    }
+    return self.cost * jnp.sum(losses), {'error': replay.mean(losses)}
 
   def frames(
     self, observation: types.ArrayTree, observation_spec: types.SpecTree = None
@@ -160,12 +181,13 @@ class PixelControl(Task):
     )
     return {self.name: head}
 
-  def agree_with(self, torsos: Mapping[str, str]) -> 'PixelControl':
-    """Returns a copy for which the entry is what it is for its torso.
+  @property
+  def frame_entry(self) -> str | None:
+    """Path of the observation entry that it learns to control."""
+    return self.entry or ''
 
-    Args:
-      torsos: names of torsos by entry; see `torsos.Torso.entries`.
-    """
+  def agree_with(self, torsos: Mapping[str, str]) -> 'PixelControl':
+    """Returns a copy for which the entry is what it is for its torso."""
     name = torsos.get(self.entry or '', 'mlp')
     if self.is_signal is not None or name == 'mlp':
       return self
@@ -191,10 +213,9 @@ class RewardPrediction(Task):
     threshold: absolute value up to which a reward counts as zero.
     capacity: minimum number of sequences that are kept, separately for zero and
       for nonzero rewards.
+    name: name of the task.
   """
 
-  name: ClassVar[str] = 'reward_prediction'
-  prefix: ClassVar[str] = 'reward_prediction_'
   source: ClassVar[str] = auxiliary.REWARD_PREDICTION
 
   cost: parts.Scalar = 1.0
@@ -202,6 +223,16 @@ class RewardPrediction(Task):
   period: int = parts.option(1, low=1)
   threshold: float = parts.option(0.0, low=0)
   capacity: int = parts.option(800, low=1)
+  name: str = 'reward_prediction'
+
+  def check(self, agent: Any) -> None:
+    """Raises a ValueError if trajectories are shorter than a sequence."""
+    if self.length > agent.sequence_length:
+      raise ValueError(
+        f'length ({self.length}) of RewardPrediction must not be above'
+        f' sequence_length ({agent.sequence_length}), from which its frames'
+        ' are taken; choose a smaller one.'
+      )
 
   @property
   def sequences(self) -> trajectories.Sequences:
@@ -217,7 +248,7 @@ class RewardPrediction(Task):
       logits, batch.reward, self.threshold
     )
     label = reward_prediction.reward_class(batch.reward, self.threshold)
-    return inputs.hyperparameters.reward_prediction_cost * jnp.sum(losses), {
+    return self.cost * jnp.sum(losses), {
       'accuracy': jnp.mean(jnp.argmax(logits, axis=-1) == label),
     }
 
@@ -239,12 +270,11 @@ class ValueReplay(Task):
 
   Attributes:
     cost: weight of the loss.
+    name: name of the task.
   """
 
-  name: ClassVar[str] = 'value_replay'
-  prefix: ClassVar[str] = 'value_replay_'
-
   cost: parts.Scalar = 1.0
+  name: str = 'value_replay'
 
   def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
@@ -253,9 +283,8 @@ class ValueReplay(Task):
     # value.
     transitions = _replayed_transitions(inputs)
     losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
-    cost = inputs.hyperparameters.value_replay_cost
     error = inputs.replay.mean(losses)
-    return cost * jnp.sum(losses), {'error': error}
+    return self.cost * jnp.sum(losses), {'error': error}
 
 
 @registry.register('task.off_policy')
@@ -268,28 +297,33 @@ class OffPolicy(Task):
 
   Attributes:
     cost: weight of the loss.
+    name: name of the task.
   """
 
-  name: ClassVar[str] = 'off_policy'
-  prefix: ClassVar[str] = 'off_policy_'
-
   cost: parts.Scalar = 1.0
+  name: str = 'off_policy'
+
+  def check(self, agent: Any) -> None:
+    """Raises a ValueError if another task learns the same value."""
+    if any(isinstance(task, ValueReplay) for task in agent.tasks):
+      raise ValueError(
+        f'tasks ({agent.tasks}) must not have value_replay with off_policy,'
+        ' which learns the value from the same trajectories; choose one.'
+      )
 
   def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
-    hyperparameters, total = inputs.hyperparameters, jnp.sum
-    losses = jax.vmap(v_trace.vtrace_loss, in_axes=(1, None))(
-      _replayed_transitions(inputs), hyperparameters
-    )
+    agent, total = inputs.agent, jnp.sum
+    losses = jax.vmap(
+      lambda stream: v_trace.vtrace_loss(stream, agent), in_axes=1
+    )(_replayed_transitions(inputs))
     loss = (
       total(losses.policy)
-      + hyperparameters.baseline_cost * total(losses.value)
-      - hyperparameters.entropy_cost * total(losses.entropy)
+      + agent.baseline_cost * total(losses.value)
+      - agent.entropy_cost * total(losses.entropy)
     )
-    return hyperparameters.off_policy_cost * loss, {
-      'rho': jnp.mean(losses.metrics['rho'])
-    }
+    return self.cost * loss, {'rho': jnp.mean(losses.metrics['rho'])}
 
 
 @registry.register('task.latent_kl')
@@ -303,18 +337,25 @@ class LatentKL(Task):
   Attributes:
     posterior_prior_cost: weight of KL(posterior || prior).
     prior_fixed_cost: weight of KL(prior || N(0, 0.1^2)).
+    name: name of the task.
   """
 
-  name: ClassVar[str] = 'latent_kl'
-  prefix: ClassVar[str] = 'kl_'
   source: ClassVar[str] = auxiliary.TRAJECTORY
 
   posterior_prior_cost: parts.Scalar = 1e-8
   prior_fixed_cost: parts.Scalar = 1e-8
+  name: str = 'latent_kl'
+
+  def check(self, agent: Any) -> None:
+    """Raises a ValueError if the core has no latents."""
+    if not cores.as_part(agent.core).has_latents:
+      raise ValueError(
+        f'core ({agent.core!r}) must have latents for the task latent_kl;'
+        ' choose core=cores.RPTH(), or leave the task out of tasks.'
+      )
 
   def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
-    hypers = inputs.hyperparameters
     auxiliary = jax.tree.map(lambda x: x[:-1], inputs.fresh.output.auxiliary)
     found = list(_find_latents(auxiliary))
     if not found:
@@ -330,8 +371,8 @@ class LatentKL(Task):
       for kl in kls
     ]
     total = sum(
-      hypers.kl_posterior_prior_cost * kl.posterior_prior
-      + hypers.kl_prior_fixed_cost * kl.prior_fixed
+      self.posterior_prior_cost * kl.posterior_prior
+      + self.prior_fixed_cost * kl.prior_fixed
       for kl in sums
     )
     num_steps = jnp.maximum(1.0, jnp.sum(counts))
@@ -376,6 +417,6 @@ def _replayed_transitions(
   return policy_loss.make_transitions(
     inputs.replay.output,
     inputs.replay.trajectory,
-    inputs.hyperparameters,
+    inputs.agent,
     inputs.return_scale,
   )

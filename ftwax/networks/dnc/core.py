@@ -6,24 +6,21 @@ the last words read. Its output drives the write and the reads of the memory,
 and is combined with the words read into the output of the core.
 """
 
-from __future__ import annotations
-
+import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import haiku as hk
 import jax.numpy as jnp
 
-from ftwax import types
-from ftwax.networks import recurrence
+from ftwax import parts, registry, types
+from ftwax.networks import core_parts, recurrence, recurrent_cores
 from ftwax.networks.dnc import (
   controllers,
+  interfaces,
   memory_access,
   memory_state,
 )
-
-if TYPE_CHECKING:
-  from ftwax.networks import cores
 
 
 class DNCState(NamedTuple):
@@ -38,12 +35,49 @@ class DNCState(NamedTuple):
   memory: memory_state.MemoryState
 
 
-class DNC(hk.Module):
-  """A controller with an external memory, as a recurrent core."""
+class _StepOutput(NamedTuple):
+  """Output of a step, from which the features are computed.
+
+  Attributes:
+    hidden: float32 [..., B, hidden_size], the controller's output.
+    words: float32 [..., B, num_reads * word_size].
+    auxiliary: the memory's auxiliary outputs, leaves [..., B, ...].
+  """
+
+  hidden: types.Array
+  words: types.Array
+  auxiliary: Mapping[str, types.Array]
+
+
+@registry.register('core.dnc')
+@dataclasses.dataclass(frozen=True)
+class DNC(core_parts.SizedCore):
+  """A differentiable neural computer: an LSTM and a memory.
+
+  Attributes:
+    hidden_size: units of the LSTM.
+    memory: sizes and options of the memory.
+    output_size: number of features, a projection of the LSTM's output and the
+      words read; None returns both without projection.
+    clip_value: magnitude to which the LSTM's output and the features are
+      clipped; None for no clipping.
+  """
+
+  memory: interfaces.Memory = interfaces.Memory()  # noqa: RUF009
+  output_size: int | None = parts.option(64, low=1)
+  clip_value: float | None = parts.option(None, above=0)
+
+  def make(self, name: str | None = None) -> recurrence.RecurrentCore:
+    """Makes the core; call within a Haiku transform."""
+    return ControlledMemory(self, name=name or 'dnc')
+
+
+class ControlledMemory(hk.Module):
+  """A controller with an external memory: the module of `DNC`."""
 
   def __init__(
     self,
-    config: cores.DNC,
+    config: DNC,
     make_controller: Callable[[], controllers.Controller] | None = None,
     name: str | None = None,
   ):
@@ -58,7 +92,7 @@ class DNC(hk.Module):
     super().__init__(name)
     self._config = config
     if make_controller is None:
-      self._controller: controllers.Controller = controllers.LSTMController(
+      self._controller: controllers.Controller = recurrent_cores.LSTMController(
         config.hidden_size
       )
     else:
@@ -78,10 +112,9 @@ class DNC(hk.Module):
     self,
     inputs: types.Array,
     state: DNCState,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, DNCState]:
     """Does one step on inputs [B, num_inputs]."""
-    step, prepared = self._prepare(inputs, hyperparameters)
+    step, prepared = self._prepare(inputs)
     outputs, state = self._memory.step(step, prepared, state)
     return self._make_output(outputs), state
 
@@ -90,16 +123,15 @@ class DNC(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: DNCState,
-    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[recurrence.CoreOutput, DNCState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
-    step, prepared = self._prepare(inputs, hyperparameters)
+    step, prepared = self._prepare(inputs)
     # The features are not fed back, so their projection is outside the loop.
     outputs, state = self._memory.unroll(step, prepared, start, state)
     return self._make_output(outputs), state
 
   def _prepare(
-    self, inputs: types.Array, hyperparameters: types.Hyperparameters | None
+    self, inputs: types.Array
   ) -> tuple[Callable[[Any, DNCState], tuple[_StepOutput, DNCState]], Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     control, prepared = self._controller.prepare(inputs, self._memory.num_words)
@@ -112,9 +144,7 @@ class DNC(hk.Module):
     ) -> tuple[_StepOutput, DNCState]:
       prepared, tap = prepared
       words = memory_state.join_words(state.memory)
-      hidden, controller = control(
-        prepared, [words], state.controller, hyperparameters
-      )
+      hidden, controller = control(prepared, [words], state.controller)
       _check_hidden_size(hidden, self._config.hidden_size)
       hidden = clip(hidden, self._config.clip_value)
       words, memory = access(hidden, tap, state.memory)
@@ -133,20 +163,6 @@ class DNC(hk.Module):
       features=clip(features, self._config.clip_value),
       auxiliary=outputs.auxiliary,
     )
-
-
-class _StepOutput(NamedTuple):
-  """Output of a step, from which the features are computed.
-
-  Attributes:
-    hidden: float32 [..., B, hidden_size], the controller's output.
-    words: float32 [..., B, num_reads * word_size].
-    auxiliary: the memory's auxiliary outputs, leaves [..., B, ...].
-  """
-
-  hidden: types.Array
-  words: types.Array
-  auxiliary: Mapping[str, types.Array]
 
 
 def _check_hidden_size(hidden: types.Array, hidden_size: int) -> None:

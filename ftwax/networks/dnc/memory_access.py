@@ -56,7 +56,7 @@ class AccessStep(Protocol):
     """
 
 
-class Memory:
+class WorkingMemory:
   """A memory that the controllers of a core read and write.
 
   This one stands in for the memory in a core without one: it reads no words,
@@ -165,7 +165,7 @@ class Memory:
     return {}
 
 
-class MemoryAccess(hk.Module, Memory):
+class MemoryAccess(hk.Module, WorkingMemory):
   """The memory of a differentiable neural computer.
 
   Auxiliary outputs: `read_weights` [B, R, N] and `write_weights` [B, H, N].

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from ftwax import internal_rewards, trees, types
 from ftwax.agents.actor_critic import learning
 from ftwax.environments import functional
-from ftwax.population import evolution, matchmaking, population_config
+from ftwax.population import evolution, population_config
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
 from ftwax.replay import auxiliary_replay
@@ -156,7 +156,8 @@ class Loop:
     """Seats members and starts all games; replaces the rollout, if any."""
     seats_key, games_key, actor_key, key = jax.random.split(state.key, 4)
     seating, config = self.arena.seating, self.config
-    seats = matchmaking.draw_seats(seats_key, state.population, seating, config)
+    log_density = config.matchmake(state.population)
+    seats = seating_lib.draw_seats(seats_key, log_density, seating)
     arena_state, timestep = self.arena.reset(games_key, seats)
     init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
     actors = jax.vmap(init)(jax.random.split(actor_key, config.num_members))

@@ -6,12 +6,14 @@ over values of hyperparameters. The device runtime calls the same functions of
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from ftwax import compilation, suggestions, types
+from ftwax import compilation, types
+from ftwax import hyperparameters as hyperparameters_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import prepare
 from ftwax.runtime.device import compiled_arena
@@ -29,7 +31,8 @@ class Init(Protocol):
 
     Args:
       key: random key of everything that is random in the training.
-      **hyperparameters: values by name, a scalar for all members or [N]; they
+      **hyperparameters: values by name, such as `learning_rate` or
+        `**{'core.slow_period': 8}`, a scalar for all members or [N]; they
         replace what the priors would give.
 
     Raises:
@@ -170,21 +173,13 @@ def _replace(
   members: types.TrainingState, values: dict[str, Any]
 ) -> types.TrainingState:
   """Returns members [N, ...] with values of some hyperparameters replaced."""
-  current = members.hyperparameters
-  for name in values:
-    if name not in current._fields:
-      raise ValueError(
-        f'{name} must be a hyperparameter of the agent'
-        f'{suggestions.suggest(name, current._fields)}'
-      )
+
+  def setter(new: Any) -> Callable[[types.Array], types.Array]:
+    return lambda old: jnp.broadcast_to(jnp.asarray(new, old.dtype), old.shape)
+
   return members._replace(
-    hyperparameters=current._replace(
-      **{
-        name: jnp.broadcast_to(
-          jnp.asarray(value, getattr(current, name).dtype),
-          getattr(current, name).shape,
-        )
-        for name, value in values.items()
-      }
+    hyperparameters=hyperparameters_lib.update(
+      members.hyperparameters,
+      {name: setter(value) for name, value in values.items()},
     )
   )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.agents.actor_critic import faults
-from ftwax.population import evolution
+from ftwax.population import evolution, exploring
 from ftwax.records import log_values, loggers
 from ftwax.runtime import prepare, sharding
 from ftwax.runtime.distributed import engine, messages
@@ -118,7 +118,7 @@ class Learner:
 
   def adopt(
     self,
-    traits: Mapping[int, evolution.Traits],
+    traits: Mapping[int, exploring.Traits],
     parents: Mapping[int, tuple[int, int]],
     *given: Sequence[Mapping[str, Any]],
   ) -> types.ActorVariables:
