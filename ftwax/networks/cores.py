@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from ftwax import parts, registry
 from ftwax.networks import (
   gtrxl,
+  layers,
   linear_cores,
   recurrence,
   recurrent_cores,
@@ -181,11 +182,23 @@ class GRU(Core):
 @registry.register('core.feed_forward')
 @dataclasses.dataclass(frozen=True)
 class FeedForward(Core):
-  """A layer without memory; see `recurrent_cores.FeedForward`."""
+  """A layer without memory; see `recurrent_cores.FeedForward`.
+
+  Attributes:
+    activation: its nonlinearity, one of `layers.ACTIVATIONS`.
+    initializer: of its matrix, `truncated_normal` or `orthogonal`.
+  """
+
+  activation: str = parts.option('relu', choices=tuple(layers.ACTIVATIONS))
+  initializer: str = parts.option(
+    'truncated_normal', choices=layers.INITIALIZERS
+  )
 
   def __call__(self, name: str | None = None) -> recurrence.RecurrentCore:
     """Makes the core; call within a Haiku transform."""
-    return recurrent_cores.FeedForward((self.hidden_size,), name)
+    return recurrent_cores.FeedForward(
+      (self.hidden_size,), self.activation, self.initializer, name
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -104,10 +104,8 @@ def make_recurrent_network(
     actor_critic = _ActorCritic(
       policy_path=make_path(),
       value_path=make_path(hides=False) if separate_value else None,
-      policy_head=heads.PolicyHead(
-        environment_spec.actions, options.policy_hidden_sizes, options.noise
-      ),
-      value_head=heads.ValueHead(options.value_hidden_sizes, options.noise),
+      policy_head=options.make_policy_head(environment_spec.actions),
+      value_head=options.make_value_head(),
       options=options,
       has_action_mask=_has(specs, types.ACTION_MASK),
     )

@@ -16,7 +16,13 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import deferred, noise, recurrence, recurrent_kernels
+from ftwax.networks import (
+  deferred,
+  layers,
+  noise,
+  recurrence,
+  recurrent_kernels,
+)
 
 
 class LSTMState(NamedTuple):
@@ -221,13 +227,30 @@ class GRU(hk.Module):
 
 
 class FeedForward(hk.Module):
-  """Linear layers with ReLU and no memory; its state is the empty tuple."""
+  """Layers with a nonlinearity each, no memory; its state is an empty tuple."""
 
   def __init__(
-    self, hidden_sizes: Sequence[int] = (256,), name: str | None = None
+    self,
+    hidden_sizes: Sequence[int] = (256,),
+    activation: str = 'relu',
+    initializer: str = 'truncated_normal',
+    name: str | None = None,
   ):
+    """Makes a core.
+
+    Args:
+      hidden_sizes: sizes of the layers.
+      activation: the nonlinearity, one of `layers.ACTIVATIONS`.
+      initializer: of the matrices, one of `layers.INITIALIZERS`.
+      name: name of the module.
+    """
     super().__init__(name)
-    self._layers = hk.nets.MLP(hidden_sizes, activate_final=True)
+    self._layers = hk.nets.MLP(
+      hidden_sizes,
+      layers.make_w_init(initializer),
+      activation=layers.ACTIVATIONS[activation],
+      activate_final=True,
+    )
 
   def initial_state(self, batch_size: int) -> tuple[()]:
     """Returns the empty state."""
