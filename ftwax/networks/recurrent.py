@@ -51,7 +51,7 @@ def make_recurrent_network(
   make_torso: Callable[[], Callable[[Any], types.Array]] | None = None,
   head_options: heads.Heads | None = None,
   separate_value: bool = False,
-  reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
+  previous: embeddings.Previous = embeddings.Previous(),  # noqa: B008
   auxiliary_heads: MakeHeads | None = None,
   example_hyperparameters: types.Hyperparameters | None = None,
 ) -> types.RecurrentNetwork:
@@ -68,7 +68,7 @@ def make_recurrent_network(
     separate_value: whether the value has its own torso and core, which alone
       see the entry `types.PRIVILEGED`. The network's features and auxiliary
       outputs are then those of the policy.
-    reward_transform: transforms the previous reward; None for no transform.
+    previous: which of previous action and reward the core reads.
     auxiliary_heads: heads of auxiliary tasks.
     example_hyperparameters: hyperparameters for the core while parameters are
       initialized. Only cores that use some need them; the values do not matter.
@@ -94,10 +94,12 @@ def make_recurrent_network(
     torso = (make_torso or default)()
     if hides and _has(specs, types.PRIVILEGED):
       torso = functools.partial(_see_public, torso)
+    core = make_core()
+    has_memory = bool(jax.tree.leaves(core.initial_state(1)))
     embed = embeddings.InputEmbedding(
-      torso, environment_spec.actions, reward_transform=reward_transform
+      torso, environment_spec.actions, previous.resolve(has_memory)
     )
-    return _Path(torso, embed, make_core())
+    return _Path(torso, embed, core)
 
   def make_functions() -> tuple[Callable[[], None], _Functions]:
     options = head_options or heads.Heads()

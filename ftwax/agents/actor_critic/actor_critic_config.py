@@ -69,8 +69,11 @@ class ActorCriticConfig(parts.Part):
     torso: what observations pass through before the core: a part or a name of
       `networks.torsos`, or a function that makes a torso of your own, which
       maps an observation, leaves [B, ...], to features [B, num_features]. The
-      network appends the previous action and reward to these.
+      network may append the previous action and reward to these.
     heads: options of the policy and value heads.
+    previous_action: whether the core reads the previous action; None: if it has
+      memory.
+    previous_reward: the same for the previous reward, the agent's own.
     skip_connection: whether heads read the core's inputs as well as its
       features; see `recurrence.SkipConnection`.
     separate_value: whether the value has its own torso and core.
@@ -119,6 +122,8 @@ class ActorCriticConfig(parts.Part):
   core: str | cores.MakeCore = 'lstm'
   torso: str | torsos.Torso | Callable[[], entry_torsos.Torso] = torsos.Torso()  # noqa: RUF009
   heads: heads_lib.Heads = heads_lib.Heads()  # noqa: RUF009
+  previous_action: bool | None = None
+  previous_reward: bool | None = None
   skip_connection: bool = True
   separate_value: bool = False
   network: NetworkFactory | None = None
@@ -336,6 +341,9 @@ class ActorCriticConfig(parts.Part):
       assert isinstance(torso, torsos.Torso)
       make = functools.partial(torso.make, environment_spec.observations)
       sizes = embeddings.part_sizes(environment_spec, make)
+      for name in (embeddings.PREVIOUS_ACTION, embeddings.PREVIOUS_REWARD):
+        if getattr(self, name) is False:
+          del sizes[name]
       core = core.replace(input_sizes=sizes)
     network = recurrent.make_recurrent_network(
       environment_spec,
@@ -343,6 +351,7 @@ class ActorCriticConfig(parts.Part):
       make_core=lambda: self.make_core(core),
       head_options=self.heads,
       separate_value=self.separate_value,
+      previous=embeddings.Previous(self.previous_action, self.previous_reward),
       auxiliary_heads={
         name: head
         for task in self.all_tasks
