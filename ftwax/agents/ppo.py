@@ -34,6 +34,8 @@ class PPOConfig(config_lib.ActorCriticConfig):
       probability is clipped.
     value_clip: change of a value in an update beyond which its loss has no
       gradient; infinity for no limit.
+    advantages_over: over what `normalize_advantages` normalizes, `batch` or
+      `minibatch`, as CleanRL and Stable-Baselines3 do.
   """
 
   name: ClassVar[str] = 'ppo'
@@ -42,6 +44,7 @@ class PPOConfig(config_lib.ActorCriticConfig):
   gae_lambda: config_lib.Scalar = parts.scalar(0.95, high=1.0)
   clip_epsilon: config_lib.Scalar = 0.2
   value_clip: config_lib.Scalar = parts.scalar(math.inf, unlimited=True)
+  advantages_over: str = parts.option('batch', choices=('batch', 'minibatch'))
 
   sequence_length: int = 16
   batch_size: int = 32
@@ -103,10 +106,12 @@ class PPOConfig(config_lib.ActorCriticConfig):
   @property
   def targets_fn(self) -> policy_loss_lib.MakeTargets | None:
     """Computes the advantages, which the whole batch may normalize."""
-    if self.normalize_advantages:
+    if self.normalize_advantages and self.advantages_over == 'batch':
       return clipped_surrogate.make_targets
     return clipped_surrogate.make_plain_targets
 
   @property
   def _default_loss(self) -> policy_loss_lib.PolicyLoss:
+    if self.normalize_advantages and self.advantages_over == 'minibatch':
+      return clipped_surrogate.normalized_ppo_loss
     return clipped_surrogate.ppo_loss

@@ -89,7 +89,11 @@ class ActorCriticConfig(parts.Part):
     batch_size: B, trajectories in an update.
     num_epochs: passes over the batch in each update.
     num_minibatches: optimizer steps in an epoch, each on an equal share of the
-      batch's sequences.
+      batch.
+    shuffle: of what minibatches are drawn: `sequences`, whole ones with their
+      recurrent states, or `transitions`, which are less alike; None:
+      transitions for a core without memory and a loss that computes its targets
+      before the first step, as PPO does, without tasks.
     normalize_observations: whether to normalize each element of float entries
       to mean 0 and variance 1 by running statistics. Images and the entry that
       pixel control acts on are exempt; see `actor_critic.normalization`.
@@ -140,6 +144,7 @@ class ActorCriticConfig(parts.Part):
   batch_size: int = parts.option(4, low=1)
   num_epochs: int = parts.option(1, low=1, high=1024)
   num_minibatches: int = parts.option(1, low=1, high=2**16)
+  shuffle: str | None = parts.option(None, choices=('sequences', 'transitions'))
 
   # Normalization.
   normalize_observations: bool = False
@@ -196,12 +201,9 @@ class ActorCriticConfig(parts.Part):
       )
 
   def _check_sizes(self) -> None:
-    if self.batch_size % self.num_minibatches:
-      raise ValueError(
-        f'num_minibatches ({self.num_minibatches}) must divide batch_size'
-        f' ({self.batch_size}), since minibatches are whole sequences; choose'
-        f' num_minibatches={math.gcd(self.num_minibatches, self.batch_size)}.'
-      )
+    # Whether others have memory is known when there is a network.
+    if isinstance(self.core, parts.Part) and self.network is None:
+      self.shuffles_transitions(not isinstance(self.core, cores.FeedForward))
     if self.queue_size < self.batch_size:
       raise ValueError(
         f'batch_size ({self.batch_size}) must not be above max_size'
@@ -273,6 +275,48 @@ class ActorCriticConfig(parts.Part):
   def steps_per_update(self) -> int:
     """Number of optimizer steps in an update."""
     return self.num_epochs * self.num_minibatches
+
+  def shuffles_transitions(self, has_memory: bool) -> bool:
+    """Returns whether minibatches are of transitions, not whole sequences.
+
+    Args:
+      has_memory: whether the network has a state.
+
+    Raises:
+      ValueError: if transitions are chosen and cannot be shuffled, or
+        `num_minibatches` does not divide what is.
+    """
+    needs_sequences = {
+      'for a loss whose targets need them': self.targets_fn is None,
+      'with auxiliary tasks, which learn from them': bool(self.tasks),
+      'for a core with memory, whose states are those at their starts': (
+        has_memory
+      ),
+    }
+    reasons = [reason for reason, holds in needs_sequences.items() if holds]
+    if self.shuffle == 'transitions' and reasons:
+      raise ValueError(
+        f"shuffle ('transitions') must be 'sequences' {reasons[0]}; choose"
+        ' shuffle=None.'
+      )
+    by_transition = self.shuffle == 'transitions' or (
+      self.shuffle is None
+      and not reasons
+      and self.loss is None
+      and self.num_minibatches > 1
+    )
+    size, shuffled = self.batch_size, 'batch_size'
+    if by_transition:
+      size *= self.sequence_length
+      shuffled += ' * sequence_length'
+    if size % self.num_minibatches:
+      whole = '' if by_transition else ', since minibatches are whole sequences'
+      raise ValueError(
+        f'num_minibatches ({self.num_minibatches}) must divide {shuffled}'
+        f' ({size}){whole}; choose'
+        f' num_minibatches={math.gcd(self.num_minibatches, size)}.'
+      )
+    return by_transition
 
   def find_task(
     self, kind: type[tasks_lib.AnyTask]
