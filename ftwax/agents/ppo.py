@@ -16,7 +16,7 @@ from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import optimization
 from ftwax.losses import clipped_surrogate
 from ftwax.losses import policy_loss as policy_loss_lib
-from ftwax.networks import cores
+from ftwax.networks import cores, heads, torsos
 
 
 @registry.register('agent.ppo')
@@ -25,8 +25,9 @@ class PPOConfig(config_lib.ActorCriticConfig):
   """Defaults of PPO; see `ActorCriticConfig` for the options.
 
   One set of defaults learns small tasks of several kinds (`docs/results.md`);
-  `atari_paper` returns the settings of the paper, and `long_memory` settings
-  for recall over many steps.
+  `atari_paper` returns the settings of the paper on Atari, `continuous` those
+  of common implementations on robots, and `long_memory` settings for recall
+  over many steps.
 
   Attributes:
     gae_lambda: lambda of generalized advantage estimation.
@@ -77,6 +78,40 @@ class PPOConfig(config_lib.ActorCriticConfig):
       'num_minibatches': 4,
       **a2c.PAPER_NETWORK,
       'core': cores.FeedForward(256),
+    }
+    return cls(**{**settings, **options})
+
+  @classmethod
+  def continuous(cls, **options: Any) -> 'PPOConfig':
+    """Returns settings for actions that are vectors of numbers.
+
+    They are those of common implementations on MuJoCo (Huang et al., 2022, "The
+    37 implementation details of PPO"): separate networks of tanh layers with
+    orthogonal weights, a standard deviation of one for all states, normalized
+    observations, returns and advantages, 10 epochs of minibatches of 64
+    transitions of 2,048. A core with memory gets minibatches of two sequences.
+
+    Args:
+      **options: override these settings or add to them.
+    """
+    is_recurrent = not isinstance(
+      cores.find(options.get('core', 'feed_forward')), cores.FeedForward
+    )
+    layers: dict[str, Any] = {'activation': 'tanh', 'initializer': 'orthogonal'}
+    settings: dict[str, Any] = {
+      'learning_rate': 3e-4,
+      'entropy_cost': 0.0,
+      'core': cores.FeedForward(64, **layers),
+      'torso': torsos.Torso(hidden_sizes=(64,), **layers),
+      'heads': heads.Heads(initial_log_scale=0.0, **layers),
+      'skip_connection': is_recurrent,
+      'separate_value': True,
+      'normalize_observations': True,
+      'normalize_returns': True,
+      'advantages_over': 'minibatch',
+      'sequence_length': 32 if is_recurrent else 128,
+      'batch_size': 64 if is_recurrent else 16,
+      'num_minibatches': 32,
     }
     return cls(**{**settings, **options})
 

@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import random_batches
+import slow_cases
 from dm_env import specs
 
 from ftwax import distributions, trees, types
 from ftwax.agents import impala, ppo
-from ftwax.agents.actor_critic import joint_loss
+from ftwax.agents.actor_critic import acting, joint_loss
 from ftwax.networks import cores, heads, recurrent_cores, torsos
 
 T, B = 6, 4
@@ -102,11 +103,18 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize('kind', ['discrete', 'continuous'])
-@pytest.mark.parametrize('name', OPTIONS)
-def test_one_minibatch_of_all_transitions_is_one_of_all_sequences(name, kind):
+SPACES = {'discrete': SPEC, 'continuous': fakes.make_continuous_spec()}
+CASES = [f'{name}, {space}' for space in SPACES for name in OPTIONS]
+# The others take long to compile.
+FAST = ('previous, discrete', 'noisy, discrete', 'states, continuous')
+each_case = pytest.mark.parametrize('case', slow_cases.all_but(FAST, CASES))
+
+
+@each_case
+def test_one_minibatch_of_all_transitions_is_one_of_all_sequences(case):
   """So that losses, masks, noise and gradients are the same."""
-  spec = SPEC if kind == 'discrete' else fakes.make_continuous_spec()
+  name, space = case.split(', ')
+  spec = SPACES[space]
   config = _config(num_epochs=1, num_minibatches=1, **OPTIONS[name])
   update, state, batch = _make(config, spec)
   expected, metrics = update(state, batch)
@@ -118,6 +126,52 @@ def test_one_minibatch_of_all_transitions_is_one_of_all_sequences(name, kind):
     np.testing.assert_allclose(one, other, atol=2e-5)
   for metric in ('loss', 'entropy', 'kl_old_new', 'gradient_norm'):
     np.testing.assert_allclose(own[metric], metrics[metric], rtol=2e-3)
+
+
+def _act(config, spec, state):
+  """Returns a trajectory whose actions the agent chose."""
+  network = config.make_network(spec)
+  rows = random_batches.make_trajectory(0, spec, network, T, B).timestep
+  actor = config.make_policy(network, spec)
+  select = jax.jit(actor.select_action)
+  variables = types.actor_variables(state)
+  actor_state, choices = actor.init(jax.random.PRNGKey(2), B), []
+  recurrent_state = actor_state.recurrent_state
+  for t in range(T + 1):
+    timestep = trees.take(rows, t)
+    previous = acting.previous_action_of(timestep, actor_state.action)
+    seed = actor_state.seed
+    _, actor_state = select(variables, timestep, actor_state)
+    choices.append((previous, actor_state.logits, seed, actor_state.value))
+  previous, logits, seed, value = jax.tree.map(
+    lambda *leaves: jnp.stack(leaves), *choices
+  )
+  logits = trees.take(logits, slice(None, -1))
+  return types.Trajectory(rows, previous, logits, recurrent_state, seed, value)
+
+
+@pytest.mark.parametrize('shuffle', ['sequences', 'transitions'])
+@each_case
+def test_the_ratio_is_one_at_equal_weights(case, shuffle):
+  name, space = case.split(', ')
+  spec = SPACES[space]
+  config = _config(
+    num_epochs=1,
+    num_minibatches=2,
+    shuffle=shuffle,
+    **{**OPTIONS[name], 'learning_rate': 0.0},
+  )
+  network = config.make_network(spec)
+  learner = config.make_learner_core(network, spec)
+  state = learner.init(jax.random.PRNGKey(1))
+  batch = types.LearnerBatch(_act(config, spec, state))
+  _, metrics = jax.jit(learner.update)(state, batch)
+  np.testing.assert_allclose(metrics['kl_old_new'], 0.0, atol=1e-6)
+  assert metrics['clip_fraction'] == 0.0
+  # With others it is not.
+  others = network.init(jax.random.PRNGKey(5))
+  _, metrics = jax.jit(learner.update)(state._replace(params=others), batch)
+  assert metrics['kl_old_new'] > 1e-6
 
 
 def test_each_epoch_takes_each_transition_once():
@@ -348,3 +402,20 @@ def test_an_update_is_that_of_a_plain_rewrite(shuffle, over):
     np.testing.assert_allclose(one, other, atol=2e-5)
     moved = max(moved, float(np.max(np.abs(one - old))))
   assert moved > 5e-3
+
+
+@pytest.mark.parametrize('core', ['feed_forward', 'lstm', 'gru'])
+def test_settings_of_vector_actions_suit_cores_with_and_without_memory(core):
+  options = {} if core == 'feed_forward' else {'core': core}
+  config = ppo.PPOConfig.continuous(**options)
+  steps = config.batch_size * config.sequence_length
+  assert steps == 2048 and steps // config.num_minibatches == 64
+  assert config.shuffles_transitions(bool(options)) == (not options)
+  spec = fakes.make_continuous_spec()._replace(
+    observations=specs.Array((3,), np.float32)
+  )
+  params = config.make_network(spec).init(jax.random.PRNGKey(0))
+  w = np.asarray(params['observation_embedding/~/mlp_torso/linear']['w'])
+  np.testing.assert_allclose(w @ w.T, 2.0 * np.eye(len(w)), atol=1e-5)
+  scales = [x['log_scale'] for x in params.values() if 'log_scale' in x]
+  assert scales and all(np.all(scale == 0.0) for scale in scales)
