@@ -25,8 +25,8 @@ class PPOConfig(config_lib.ActorCriticConfig):
   """Defaults of PPO; see `ActorCriticConfig` for the options.
 
   One set of defaults learns small tasks of several kinds (`docs/results.md`);
-  `atari_paper` returns the settings of the paper on Atari, `continuous` those
-  of common implementations on robots, and `long_memory` settings for recall
+  `atari_paper` returns the settings of the paper on Atari, `continuous`
+  settings for robots, and `long_memory` settings for recall
   over many steps.
 
   Attributes:
@@ -85,7 +85,7 @@ class PPOConfig(config_lib.ActorCriticConfig):
   def continuous(cls, **options: Any) -> 'PPOConfig':
     """Returns settings for actions that are vectors of numbers.
 
-    They are those of common implementations on MuJoCo (Huang et al., 2022, "The
+    Common implementations use them on MuJoCo (Huang et al., 2022, "The
     37 implementation details of PPO"): separate networks of tanh layers with
     orthogonal weights, a standard deviation of one for all states, normalized
     observations, returns and advantages, 10 epochs of minibatches of 64
