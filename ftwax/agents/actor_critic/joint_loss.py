@@ -127,9 +127,10 @@ def make_steps(
   inputs = acting.make_network_input(
     trajectory.timestep, trajectory.previous_action
   )
-  before = trees.take((inputs, trajectory.seed), slice(None, -1))
+  inputs, seed = trees.take((inputs, trajectory.seed), slice(None, -1))
   steps: Steps = jax.tree.map(
-    lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), Steps(*before, transitions)
+    lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
+    Steps(inputs, seed, transitions),
   )
   return steps
 

@@ -275,12 +275,13 @@ def _gradient_step(
   Returns:
     The parameters and optimizer state, and metrics.
   """
-  args: Any = static.objective, learned.params, hyperparameters
+  loss: Any = joint_loss.joint_loss
+  args: tuple[Any, ...] = tuple(inputs)
   if isinstance(inputs, joint_loss.Steps):
-    loss, args = joint_loss.steps_loss, (*args, inputs)
-  else:
-    loss, args = joint_loss.joint_loss, (*args, *inputs)
-  gradients, metrics = jax.grad(loss, 1, has_aux=True)(*args)
+    loss, args = joint_loss.steps_loss, (inputs,)
+  gradients, metrics = jax.grad(loss, 1, has_aux=True)(
+    static.objective, learned.params, hyperparameters, *args
+  )
   optimizer = optimization.make_optimizer(
     static.config.optimizer, hyperparameters
   )
