@@ -1,104 +1,228 @@
 r"""PPO on continuous control, compared with Stable-Baselines3's PPO.
 
     uv run --with 'gymnasium[mujoco]' benchmarks/continuous_control.py \
-      --rival_python=PATH
+      --tasks=Hopper-v5 --steps=200000
 
-Ours is `ftwax train TASK`. The rival runs with its defaults,
-and with the settings that its authors tuned for the task, by an interpreter
-that needs the packages listed at the top of `rivals/sb3_continuous.py`. Scores
-are those of 20 greedy episodes after the last step. Seconds are those of the
-whole process, from its start to the end of that evaluation; runs take turns.
+Ours is `ftwax train TASK`. The rival runs with its defaults, by `uv run
+--script`, which installs what `rivals/sb3_continuous.py` lists at its top; both
+have one core.
+
+A cell is a mean over seeds with a bootstrapped 95% interval. `training` is the
+mean over the last 100 training episodes, in which actions are sampled;
+`evaluation` is the mean over the greedy evaluations of the last quarter of the
+steps, of ten episodes each: one policy of Hopper is one sample, however many of
+its episodes are played, as they start nearly alike. CPU seconds are those of
+the whole process, with its evaluations.
+
+Each run is kept in `--directory` as one file: finished runs are not repeated,
+so the table can be completed over days. `--noruns` prints the table of runs
+that are there, and `--figure=FILE` draws their curves of training.
 """
 
 import json
+import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
-import time
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import common
+import numpy as np
 from absl import app, flags
 
 from ftwax.records import loggers
 
-_RIVAL_PYTHON = flags.DEFINE_string(
-  'rival_python', None, 'Interpreter of the rival, which is not run without.'
+_TASKS = flags.DEFINE_list('tasks', ['Hopper-v5'], 'Tasks.')
+_STEPS = flags.DEFINE_integer('steps', 200_000, 'Steps of each run.')
+_SEEDS = flags.DEFINE_list('seeds', ['0', '1', '2', '3', '4'], 'Seeds.')
+_SIDES = flags.DEFINE_list('sides', ['ftwax', 'sb3'], 'Whose PPO.')
+_SET = flags.DEFINE_multi_string('set', [], 'Fields of ours to change.')
+_DIRECTORY = flags.DEFINE_string(
+  'directory', 'runs/continuous_control', 'Directory in which runs are kept.'
 )
-_TASKS = flags.DEFINE_list('tasks', ['Pendulum-v1', 'Hopper-v5'], 'Tasks.')
-_STEPS = flags.DEFINE_list('steps', ['100000', '200000'], 'Steps of each task.')
-_SEEDS = flags.DEFINE_list('seeds', ['0', '1', '2'], 'Seeds.')
-_RIVALS = flags.DEFINE_list('rivals', ['defaults', 'zoo'], 'Their settings.')
+_RUNS = flags.DEFINE_boolean('runs', True, 'Whether to run what is missing.')
+_FIGURE = flags.DEFINE_string('figure', None, 'Image to draw curves into.')
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
-_RIVAL = _ROOT / 'benchmarks' / 'rivals' / 'sb3_continuous.py'
+_RIVAL = pathlib.Path(__file__).parent / 'rivals' / 'sb3_continuous.py'
 
+# Evaluations in a run, and episodes of each; and training episodes that count.
+_NUM_EVALUATIONS, _NUM_EPISODES, _WINDOW = 8, 10, 100
 
-class _Result(NamedTuple):
-  """Final score, and seconds of the process."""
+_NAMES = {'ftwax': 'ftwax', 'sb3': 'SB3, defaults'}
 
-  score: float
-  seconds: float
+_Row = Mapping[str, Any]
 
 
-def _timed(command: list[str]) -> tuple[str, float]:
-  start = time.perf_counter()
-  ended = subprocess.run(command, capture_output=True, text=True, check=False)
+def _run(command: Sequence[str]) -> tuple[str, float]:
+  """Returns what a command printed, and its CPU seconds."""
+  before = resource.getrusage(resource.RUSAGE_CHILDREN)
+  threads = {'OMP_NUM_THREADS': '1', 'OPENBLAS_NUM_THREADS': '1'}
+  threads['XLA_FLAGS'] = '--xla_cpu_multi_thread_eigen=false'
+  ended = subprocess.run(
+    command,
+    capture_output=True,
+    text=True,
+    check=False,
+    env={**os.environ, **threads},
+  )
   if ended.returncode:
     raise RuntimeError(f'{command} failed: {ended.stderr[-2000:]}')
-  return ended.stdout, time.perf_counter() - start
+  after = resource.getrusage(resource.RUSAGE_CHILDREN)
+  seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+  return ended.stdout, seconds
 
 
-def _run_ours(task: str, steps: str, seed: str) -> _Result:
+def last_episodes(rows: Sequence[_Row], steps: float) -> float:
+  """Returns the mean return of the last training episodes, of at least 100.
+
+  Args:
+    rows: rows of the log of training, each the mean over some episodes.
+    steps: rows after so many steps are left out.
+  """
+  total, count = 0.0, 0
+  for row in reversed(rows):
+    if row['actor_steps'] <= steps and count < _WINDOW:
+      total += row['episode_return'] * row['num_episodes']
+      count += row['num_episodes']
+  return total / max(count, 1)
+
+
+def last_quarter(rows: Sequence[_Row], steps: float) -> float:
+  """Returns the mean return of the evaluations after 3/4 of the steps."""
+  late = [row for row in rows if row['actor_steps'] > 0.75 * steps]
+  return float(np.mean([row['episode_return'] for row in late]))
+
+
+def _run_ours(task: str, seed: str) -> dict[str, Any]:
+  steps = _STEPS.value
   with tempfile.TemporaryDirectory() as directory:
     run_dir = pathlib.Path(directory) / 'run'
     command = [sys.executable, '-m', 'ftwax', 'train', task, f'--seed={seed}']
     command += [f'--max_num_actor_steps={steps}', f'--run_dir={run_dir}']
-    _, seconds = _timed([*command, f'--eval_every={steps}'])
-    rows = loggers.read_jsonl(loggers.log_path(run_dir, 'evaluation'))
-  return _Result(rows[-1]['episode_return'], seconds)
+    command += [f'--eval_every={steps // _NUM_EVALUATIONS}']
+    command += [f'--num_eval_episodes={_NUM_EPISODES}']
+    command += [f'--set={change}' for change in _SET.value]
+    _, seconds = _run(command)
+    training, evaluation, learner = (
+      loggers.read_jsonl(loggers.log_path(run_dir, name))
+      for name in ('train', 'evaluation', 'learner')
+    )
+  points = np.linspace(0.0, 1.0, 41)[1:] * steps
+  late = learner[-len(learner) // 10 :]
+  return {
+    'training': last_episodes(training, np.inf),
+    'evaluation': last_quarter(evaluation, steps),
+    'curve': [last_episodes(training, 1.005 * point) for point in points],
+    'learner': {
+      name: float(np.mean([row[name] for row in late]))
+      for name in ('kl_old_new', 'clip_fraction', 'entropy')
+    },
+    'cpu_seconds': seconds,
+  }
 
 
-def _run_rival(settings: str, task: str, steps: str, seed: str) -> _Result:
-  command = [_RIVAL_PYTHON.value or '', str(_RIVAL), f'--task={task}']
-  command += [f'--settings={settings}', f'--seed={seed}']
-  said, seconds = _timed([*command, f'--num_steps={steps}'])
-  return _Result(json.loads(said.splitlines()[-1])['score'], seconds)
+def _run_rival(task: str, seed: str) -> dict[str, Any]:
+  steps = _STEPS.value
+  command = ['uv', 'run', '--script', str(_RIVAL), f'--task={task}']
+  command += [f'--seed={seed}', f'--num_steps={steps}']
+  command += [f'--num_evaluations={_NUM_EVALUATIONS}']
+  said, seconds = _run([*command, f'--num_episodes={_NUM_EPISODES}'])
+  found = json.loads(said.splitlines()[-1])
+  return {
+    'training': last_episodes(found['episodes'], np.inf),
+    'evaluation': last_quarter(found['evaluations'], steps),
+    'curve': [
+      last_episodes(found['episodes'], point)
+      for point in np.linspace(0.0, 1.0, 41)[1:] * steps
+    ],
+    'cpu_seconds': seconds,
+  }
+
+
+def _path(task: str, side: str, seed: str) -> pathlib.Path:
+  changes = ''.join(f'_{change}' for change in _SET.value if side == 'ftwax')
+  name = f'{task}_{_STEPS.value}_{side}{changes}_{seed}.json'
+  return pathlib.Path(_DIRECTORY.value) / name.replace('/', '-')
+
+
+def _read(task: str, side: str) -> list[dict[str, Any]]:
+  """Returns the runs that are there, in the order of the seeds."""
+  paths = (_path(task, side, seed) for seed in _SEEDS.value)
+  return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def _run_missing(task: str, side: str, seed: str) -> None:
+  path = _path(task, side, seed)
+  if path.exists():
+    return
+  result = _run_ours(task, seed) if side == 'ftwax' else _run_rival(task, seed)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  unfinished = path.with_suffix('.tmp')
+  unfinished.write_text(json.dumps(result))
+  unfinished.rename(path)
+  print(path.name, *(f'{result[key]:.0f}' for key in _CELLS), flush=True)
+
+
+_CELLS = ('training', 'evaluation', 'cpu_seconds')
+
+
+def _summarize(values: Sequence[float]) -> str:
+  low, high = common.interval(values)
+  return f'{np.mean(values):.0f} ({low:.0f} to {high:.0f})'
+
+
+def _draw(path: str) -> None:
+  """Draws the mean curve of training of each side, and its least and most."""
+  import matplotlib  # Only for this.
+
+  matplotlib.use('Agg')
+  from matplotlib import pyplot
+
+  tasks = _TASKS.value
+  figure, axes = pyplot.subplots(
+    1, len(tasks), figsize=(4.2 * len(tasks), 3.2), squeeze=False
+  )
+  steps = np.linspace(0.0, 1.0, 41)[1:] * _STEPS.value
+  for task, axis in zip(tasks, axes[0], strict=True):
+    for side in _SIDES.value:
+      curves = np.array([run['curve'] for run in _read(task, side)])
+      if curves.size:
+        axis.plot(steps, curves.mean(axis=0), label=_NAMES[side])
+        axis.fill_between(steps, curves.min(0), curves.max(0), alpha=0.2)
+    axis.set_title(task)
+    axis.set_xlabel('steps')
+    axis.set_ylabel('return, last 100 episodes')
+    axis.legend()
+  figure.tight_layout()
+  figure.savefig(path, dpi=120)
 
 
 def main(argv: list[str]) -> None:
-  """Does all runs in turn and prints the table."""
+  """Does the runs that are missing in turn, and prints the table."""
   del argv
   print(common.machine_line())
-  sides = ['ftwax', *(_RIVALS.value if _RIVAL_PYTHON.value else [])]
+  if _RUNS.value:
+    for task in _TASKS.value:
+      for seed in _SEEDS.value:
+        for side in _SIDES.value:
+          _run_missing(task, side, seed)
   rows = []
-  for task, steps in zip(_TASKS.value, _STEPS.value, strict=True):
-    results: dict[str, list[_Result]] = {side: [] for side in sides}
-    for seed in _SEEDS.value:
-      for side in sides:
-        result = (
-          _run_ours(task, steps, seed)
-          if side == 'ftwax'
-          else _run_rival(side, task, steps, seed)
-        )
-        results[side].append(result)
-        print(task, side, seed, *result, flush=True)
-    rows += [
-      [
-        task,
-        steps,
-        side if side == 'ftwax' else f'SB3, {side}',
-        ', '.join(f'{result.score:.0f}' for result in done),
-        ', '.join(f'{result.seconds:.0f}' for result in done),
-      ]
-      for side, done in results.items()
-    ]
+  for task in _TASKS.value:
+    for side in _SIDES.value:
+      if runs := _read(task, side):
+        cells = [_summarize([run[key] for run in runs]) for key in _CELLS[:2]]
+        seconds = np.mean([run['cpu_seconds'] for run in runs])
+        rows.append([task, _NAMES[side], len(runs), *cells, f'{seconds:.0f}'])
   common.print_table(
-    f'Greedy returns after the last step, seeds {", ".join(_SEEDS.value)}',
-    ['task', 'steps', 'PPO', 'return', 'seconds'],
+    f'Returns after {_STEPS.value:,} steps',
+    ['task', 'PPO', 'seeds', 'training', 'evaluation', 'CPU seconds'],
     rows,
   )
+  if _FIGURE.value:
+    _draw(_FIGURE.value)
 
 
 if __name__ == '__main__':

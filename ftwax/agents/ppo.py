@@ -16,7 +16,7 @@ from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import optimization
 from ftwax.losses import clipped_surrogate
 from ftwax.losses import policy_loss as policy_loss_lib
-from ftwax.networks import cores
+from ftwax.networks import cores, heads, torsos
 
 
 @registry.register('agent.ppo')
@@ -25,8 +25,9 @@ class PPOConfig(config_lib.ActorCriticConfig):
   """Defaults of PPO; see `ActorCriticConfig` for the options.
 
   One set of defaults learns small tasks of several kinds (`docs/results.md`);
-  `atari_paper` returns the settings of the paper, and `long_memory` settings
-  for recall over many steps.
+  `atari_paper` returns the settings of the paper on Atari, `continuous`
+  settings for robots, and `long_memory` settings for recall
+  over many steps.
 
   Attributes:
     gae_lambda: lambda of generalized advantage estimation.
@@ -34,6 +35,8 @@ class PPOConfig(config_lib.ActorCriticConfig):
       probability is clipped.
     value_clip: change of a value in an update beyond which its loss has no
       gradient; infinity for no limit.
+    advantages_over: over what `normalize_advantages` normalizes, `batch` or
+      `minibatch`, as CleanRL and Stable-Baselines3 do.
   """
 
   name: ClassVar[str] = 'ppo'
@@ -42,6 +45,7 @@ class PPOConfig(config_lib.ActorCriticConfig):
   gae_lambda: config_lib.Scalar = parts.scalar(0.95, high=1.0)
   clip_epsilon: config_lib.Scalar = 0.2
   value_clip: config_lib.Scalar = parts.scalar(math.inf, unlimited=True)
+  advantages_over: str = parts.option('batch', choices=('batch', 'minibatch'))
 
   sequence_length: int = 16
   batch_size: int = 32
@@ -78,6 +82,40 @@ class PPOConfig(config_lib.ActorCriticConfig):
     return cls(**{**settings, **options})
 
   @classmethod
+  def continuous(cls, **options: Any) -> 'PPOConfig':
+    """Returns settings for actions that are vectors of numbers.
+
+    Common implementations use them on MuJoCo (Huang et al., 2022, "The
+    37 implementation details of PPO"): separate networks of tanh layers with
+    orthogonal weights, a standard deviation of one for all states, normalized
+    observations, returns and advantages, 10 epochs of minibatches of 64
+    transitions of 2,048. A core with memory gets minibatches of two sequences.
+
+    Args:
+      **options: override these settings or add to them.
+    """
+    is_recurrent = not isinstance(
+      cores.find(options.get('core', 'feed_forward')), cores.FeedForward
+    )
+    layers: dict[str, Any] = {'activation': 'tanh', 'initializer': 'orthogonal'}
+    settings: dict[str, Any] = {
+      'learning_rate': 3e-4,
+      'entropy_cost': 0.0,
+      'core': cores.FeedForward(64, **layers),
+      'torso': torsos.Torso(hidden_sizes=(64,), **layers),
+      'heads': heads.Heads(initial_log_scale=0.0, **layers),
+      'skip_connection': is_recurrent,
+      'separate_value': True,
+      'normalize_observations': True,
+      'normalize_returns': True,
+      'advantages_over': 'minibatch',
+      'sequence_length': 32 if is_recurrent else 128,
+      'batch_size': 64 if is_recurrent else 16,
+      'num_minibatches': 32,
+    }
+    return cls(**{**settings, **options})
+
+  @classmethod
   def long_memory(cls, episode_length: int, **options: Any) -> 'PPOConfig':
     """Returns settings for episodes whose end depends on their start.
 
@@ -103,10 +141,12 @@ class PPOConfig(config_lib.ActorCriticConfig):
   @property
   def targets_fn(self) -> policy_loss_lib.MakeTargets | None:
     """Computes the advantages, which the whole batch may normalize."""
-    if self.normalize_advantages:
+    if self.normalize_advantages and self.advantages_over == 'batch':
       return clipped_surrogate.make_targets
     return clipped_surrogate.make_plain_targets
 
   @property
   def _default_loss(self) -> policy_loss_lib.PolicyLoss:
+    if self.normalize_advantages and self.advantages_over == 'minibatch':
+      return clipped_surrogate.normalized_ppo_loss
     return clipped_surrogate.ppo_loss

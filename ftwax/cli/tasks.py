@@ -17,11 +17,14 @@ class Settings(NamedTuple):
       the agent are for PPO, with which they were found.
     decays: whether the agent's numbers in `decay.names` fall to zero by the end
       of the run.
+    preset: the method of `PPOConfig` that makes PPO before these fields change
+      it; none by default.
   """
 
   flags: Mapping[str, Any] = {}
   fields: Mapping[str, Any] = {}
   decays: bool = False
+  preset: str = ''
 
 
 _FEED_FORWARD = {
@@ -31,19 +34,7 @@ _FEED_FORWARD = {
 }
 
 # For any environment whose actions are vectors.
-CONTINUOUS = Settings(
-  {'num_environments': 16},
-  {
-    **_FEED_FORWARD,
-    'agent.learning_rate': 3e-4,
-    'agent.entropy_cost': 0.0,
-    'agent.separate_value': True,
-    'agent.normalize_observations': True,
-    'agent.normalize_returns': True,
-    'agent.sequence_length': 32,
-    'agent.num_minibatches': 16,
-  },
-)
+CONTINUOUS = Settings({'num_environments': 16}, preset='continuous')
 
 _CARTPOLE = Settings(
   {'max_num_actor_steps': 500_000, 'eval_every': 100_000},
@@ -76,14 +67,14 @@ _MINATAR = Settings(
 # Episodes of environments in JAX start together: an update sees one part of
 # them, a long one. Once a task is solved, normalized advantages are noise.
 _SIMULATED = Settings(
-  {**CONTINUOUS.flags, 'num_environments': 64, 'eval_every': 0},
+  {'num_environments': 64, 'eval_every': 0},
   {
-    **CONTINUOUS.fields,
     'agent.sequence_length': 128,
     'agent.batch_size': 64,
     'agent.num_minibatches': 32,
   },
   decays=True,
+  preset=CONTINUOUS.preset,
 )
 
 _POKER = Settings(fields={'evaluation.greedy': False})  # To bluff takes chance.
@@ -253,12 +244,16 @@ def find(name: str, is_continuous: bool = False) -> Settings:
   for row in rows:
     flags.update(row.flags)
     fields.update(row.fields)
-  return Settings(flags, fields, any(row.decays for row in rows))
+  presets = [row.preset for row in rows if row.preset]
+  return Settings(
+    flags, fields, any(row.decays for row in rows), (*presets, '')[0]
+  )
 
 
 def describe(settings: Settings) -> list[str]:
   """Returns settings as words of a command line, wrapped to lines."""
-  words = [f'--{name}={value}' for name, value in settings.flags.items()]
+  words = [f'PPOConfig.{settings.preset}()'] if settings.preset else []
+  words += [f'--{name}={value}' for name, value in settings.flags.items()]
   words += [f'{path}={value}' for path, value in settings.fields.items()]
   if settings.decays:
     words.append('decayed over the run')

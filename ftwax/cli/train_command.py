@@ -1,7 +1,7 @@
 """Runs an experiment of ftwax, or one from your own file.
 
 ftwax train catch --seed=1            `ftwax train catch --help` lists the flags
-ftwax train MountainCar-v0 --core=gru --steps=100_000
+ftwax train Acrobot-v1 --core=gru --steps=100_000
                                       any Gymnasium id, FILE.py:NAME or
                                       MODULE:NAME that makes an environment
 ftwax train my_file.py:build --help   runs a function that returns an

@@ -84,8 +84,11 @@ def find_settings(options: Options) -> tasks.Settings:
     or options.agent == _PPO
     and not (options.core and path.startswith(_OF_CORES))
   }
+  is_ppo = options.agent == _PPO
   return settings._replace(
-    fields=fields, decays=settings.decays and options.agent == _PPO
+    fields=fields,
+    decays=settings.decays and is_ppo,
+    preset=settings.preset if is_ppo else '',
   )
 
 
@@ -112,8 +115,11 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   named_by: dict[str, Any] = {}
   if source.partition(':')[0] in (*_GAMES, 'pgx'):
     named_by = {'name': f'{options.agent}_{source.replace(":", "_")}'}
+  make_agent: Any = named.AGENTS[options.agent]
+  if settings.preset:
+    make_agent = getattr(make_agent, settings.preset)
   experiment = ftwax.ExperimentConfig(
-    agent=named.AGENTS[options.agent](**core),
+    agent=make_agent(**core),
     environment=_find(source),
     **named_by,
     **options.fields(),
@@ -121,7 +127,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   experiment = launch.change(experiment, changes)
   agent = experiment.agent
   teams = _find_teams(source)
-  if settings.fields and options.agent == _PPO:
+  if (settings.fields or settings.preset) and options.agent == _PPO:
     seats = options.num_environments * len(teams) // options.num_members
     agent = agent.replace(batch_size=max(agent.batch_size, seats))
   agent = options.configure(agent)

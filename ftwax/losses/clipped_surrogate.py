@@ -131,6 +131,33 @@ def ppo_loss(
   )
 
 
+@registry.register('loss.ppo_normalized')
+def normalized_ppo_loss(
+  transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
+) -> policy_loss.PolicyLossOutput:
+  """Computes `ppo_loss` with advantages normalized over the minibatch.
+
+  Each optimizer step thus raises the probabilities of the better actions of its
+  own minibatch, whatever the mean of their advantages. This counts where a
+  minibatch is a few sequences, whose transitions are alike.
+
+  Args:
+    transitions: leaves [T, ...], with targets of `make_plain_targets`; the
+      streams of a minibatch are mapped, with the axis name
+      `policy_loss.STREAMS`.
+    hyperparameters: see `ppo_loss`.
+
+  Returns:
+    See `ppo_loss`.
+  """
+  targets: PPOTargets = transitions.targets
+  advantages = policy_loss.normalize_advantages(
+    targets.advantages, transitions.mask_tm1, policy_loss.STREAMS
+  )
+  targets = targets._replace(advantages=advantages)
+  return ppo_loss(transitions._replace(targets=targets), hyperparameters)
+
+
 def _value_loss(
   v_tm1: types.Array, targets: PPOTargets, value_clip: types.Array
 ) -> types.Array:

@@ -8,7 +8,7 @@ UNREAL (Jaderberg et al., 2016, arXiv:1611.05397) and FTW.
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import dm_env
 import haiku as hk
@@ -122,6 +122,28 @@ class ObservationEmbedding(hk.Module):
     return embeddings
 
 
+class Previous(NamedTuple):
+  """What the core reads of the previous step.
+
+  Attributes:
+    action: whether it reads the previous action; None: if it has memory.
+    reward: the same for the previous reward.
+    reward_transform: keeps the reward in bounds; None for no transform.
+  """
+
+  action: bool | None = True
+  reward: bool | None = True
+  reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh
+
+  def resolve(self, has_memory: bool) -> 'Previous':
+    """Returns a copy without None in place of a choice."""
+    action, reward = (
+      has_memory if choice is None else choice
+      for choice in (self.action, self.reward)
+    )
+    return Previous(action, reward, self.reward_transform)
+
+
 class InputEmbedding(hk.Module):
   """Embeds observation, previous action and previous reward as one vector."""
 
@@ -129,8 +151,7 @@ class InputEmbedding(hk.Module):
     self,
     embed_observation: Callable[[types.ArrayTree], types.Array],
     parts: Any,
-    *,
-    reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
+    previous: Previous = Previous(),  # noqa: B008
     name: str | None = None,
   ):
     """Makes an embedding.
@@ -139,7 +160,7 @@ class InputEmbedding(hk.Module):
       embed_observation: maps leaves [B, ...] to [B, num_features].
       parts: spec of each part of the action, or its number of choices, in the
         action's structure.
-      reward_transform: keeps the reward in bounds; None for no transform.
+      previous: which of action and reward it appends; None counts as true.
       name: name of the module.
     """
     super().__init__(name)
@@ -151,7 +172,7 @@ class InputEmbedding(hk.Module):
       )
     self._embed_observation = embed_observation
     self._parts = parts
-    self._reward_transform = reward_transform or (lambda reward: reward)
+    self._previous = previous.resolve(has_memory=True)
 
   def __call__(self, inputs: types.NetworkInput) -> types.Array:
     """Embeds inputs, leaves [B, ...], as float32 [B, num_features].
@@ -174,15 +195,15 @@ class InputEmbedding(hk.Module):
         return continuous.from_environment(part, told)
       return jax.nn.one_hot(action, num_choices)
 
-    actions = jax.tree.map(encode, self._parts, inputs.previous_action)
-    return jnp.concatenate(
-      [
-        self._embed_observation(inputs.observation),
-        *jax.tree.leaves(actions),
-        self._reward_transform(reward)[:, None],  # [B, 1]
-      ],
-      axis=-1,
-    )
+    embedded = [self._embed_observation(inputs.observation)]
+    if self._previous.action:
+      actions = jax.tree.map(encode, self._parts, inputs.previous_action)
+      embedded += jax.tree.leaves(actions)
+    if self._previous.reward:
+      transform = self._previous.reward_transform
+      reward = reward if transform is None else transform(reward)
+      embedded.append(reward[:, None])  # [B, 1]
+    return jnp.concatenate(embedded, axis=-1)
 
 
 def part_sizes(

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import parts, registry, types
-from ftwax.networks import convolutions
+from ftwax.networks import convolutions, layers
 
 # Maps observations [B, ...] to features, float32 [B, num_features].
 Torso = Callable[[types.Array], types.Array]
@@ -158,27 +158,35 @@ class DeepTorso(hk.Module):
 
 @registry.register('torso.mlp')
 class MLPTorso(hk.Module):
-  """Linear layers with a ReLU each, on a flattened observation."""
+  """Linear layers with a nonlinearity each, on a flattened observation."""
 
   def __init__(
-    self, hidden_sizes: Sequence[int] = (256,), name: str | None = None
+    self,
+    hidden_sizes: Sequence[int] = (256,),
+    activation: str = 'relu',
+    initializer: str = 'truncated_normal',
+    name: str | None = None,
   ):
     """Makes a torso.
 
     Args:
       hidden_sizes: sizes of the layers; if empty, the torso only flattens.
+      activation: the nonlinearity, one of `layers.ACTIVATIONS`.
+      initializer: of the matrices, one of `layers.INITIALIZERS`.
       name: name of the module.
     """
     super().__init__(name)
     parts.check_sizes(hidden_sizes=hidden_sizes)
     self._hidden_sizes = tuple(hidden_sizes)
+    self._activation = layers.ACTIVATIONS[activation]
+    self._w_init = layers.make_w_init(initializer)
 
   def __call__(self, observation: types.Array) -> types.Array:
     """Embeds an observation [B, ...]."""
     x = _to_float(observation, self)
     x = x.reshape(x.shape[0], -1)  # [B, num_inputs]
     for hidden_size in self._hidden_sizes:
-      x = jax.nn.relu(hk.Linear(hidden_size)(x))
+      x = self._activation(hk.Linear(hidden_size, w_init=self._w_init)(x))
     return x
 
 

@@ -3,8 +3,8 @@
 The policy has a branch for each part of the action; parts are independent given
 the features (Jaderberg et al., 2019, supplement: architecture of the agent,
 whose branches have one hidden layer of 256 units). The standard deviations of
-continuous parts do not depend on the features, as in Schulman et al., 2015
-(arXiv:1502.05477).
+continuous parts do not depend on the features by default, as in Schulman et
+al., 2015 (arXiv:1502.05477).
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import continuous, distributions, parts, registry, types
-from ftwax.networks import deferred, noisy
+from ftwax.networks import deferred, layers, noisy
 
 # Scale of the last layer's initial variance: small, so that the initial policy
 # is nearly uniform for all features.
@@ -45,6 +45,14 @@ class Heads(parts.Part):
       None for the features, the output of the last layer. With a skip
       connection, it reads the core's inputs beside it.
     value_layer: the same for the value head.
+    activation: nonlinearity of their hidden layers, one of
+      `layers.ACTIVATIONS`.
+    initializer: of their matrices, `truncated_normal` or `orthogonal`; noisy
+      layers have their own.
+    initial_log_scale: initial logarithm of the standard deviation of continuous
+      parts, whose bounds the policy sees as -1 and 1.
+    state_dependent_scale: whether each state has a standard deviation of its
+      own, an output of the branch, and not all the same.
   """
 
   policy_hidden_sizes: tuple[int, ...] = parts.option((), low=1)
@@ -52,6 +60,38 @@ class Heads(parts.Part):
   noise: str | None = parts.option(None, choices=noisy.KINDS)
   policy_layer: int | None = parts.option(None, low=0)
   value_layer: int | None = parts.option(None, low=0)
+  activation: str = parts.option('relu', choices=tuple(layers.ACTIVATIONS))
+  initializer: str = parts.option(
+    'truncated_normal', choices=layers.INITIALIZERS
+  )
+  initial_log_scale: float = parts.option(_LOG_SCALE, low=-20, high=2)
+  state_dependent_scale: bool = False
+
+  def __post_init__(self) -> None:
+    """Checks that noisy layers are not given an initializer."""
+    super().__post_init__()
+    if self.noise is not None and self.initializer != 'truncated_normal':
+      raise ValueError(
+        f'initializer ({self.initializer!r}) of Heads must be'
+        " 'truncated_normal' with noise, whose layers have an initialization of"
+        ' their own; choose noise=None, or leave initializer out.'
+      )
+
+  def make_policy_head(self, action_parts: Any) -> 'PolicyHead':
+    """Makes the policy head; call within a Haiku transform."""
+    return PolicyHead(
+      action_parts,
+      self.policy_hidden_sizes,
+      self.noise,
+      layers.Style(self.activation, self.initializer),
+      self.initial_log_scale,
+      self.state_dependent_scale,
+    )
+
+  def make_value_head(self) -> 'ValueHead':
+    """Makes the value head; call within a Haiku transform."""
+    style = layers.Style(self.activation, self.initializer)
+    return ValueHead(self.value_hidden_sizes, self.noise, style)
 
   def with_size(self, size: int) -> 'Heads':
     """Returns a copy with `size` units in each hidden layer."""
@@ -72,6 +112,9 @@ class PolicyHead(hk.Module):
     action_parts: Any,
     hidden_sizes: Sequence[int] = (),
     noise: str | None = None,
+    style: layers.Style = layers.Style(),  # noqa: B008
+    initial_log_scale: float = _LOG_SCALE,
+    state_dependent_scale: bool = False,
     name: str | None = None,
   ):
     """Makes a head.
@@ -79,49 +122,72 @@ class PolicyHead(hk.Module):
     Args:
       action_parts: spec of each part, or its number of choices, in the action's
         structure.
-      hidden_sizes: sizes of the hidden layers, which have ReLUs; each part has
-        its own layers.
+      hidden_sizes: sizes of the hidden layers; each part has its own layers.
       noise: see `Heads`.
+      style: nonlinearity of the hidden layers, and first weights of all.
+      initial_log_scale: see `Heads`.
+      state_dependent_scale: see `Heads`.
       name: name of the module.
     """
     super().__init__(name)
     self._parts = action_parts
     self._hidden_sizes = tuple(hidden_sizes)
     self._noise = noise
+    self._style = style
+    self._initial_log_scale = initial_log_scale
+    self._state_dependent_scale = state_dependent_scale
 
   def __call__(self, features: types.Array) -> types.ArrayTree:
     """Maps features [..., num_features] to logits, leaves [..., size]."""
     action_parts, structure = jax.tree.flatten(self._parts)
-    counts = map(distributions.num_choices, action_parts)
-    sizes = [
-      part.shape[0] if count is None else count
-      for part, count in zip(action_parts, counts, strict=True)
-    ]
-    w_init = hk.initializers.VarianceScaling(_LAST_LAYER_SCALE)
+    w_init = layers.make_w_init(self._style.initializer, layers.POLICY_GAIN)
     outputs = _apply_branches(
-      features, self._hidden_sizes, self._noise, sizes, w_init
+      features,
+      self._hidden_sizes,
+      self._noise,
+      [_num_outputs(one, self._state_dependent_scale) for one in action_parts],
+      self._style,
+      w_init or hk.initializers.VarianceScaling(_LAST_LAYER_SCALE),
     )
-    return jax.tree.unflatten(
-      structure, map(_to_distribution, action_parts, outputs)
-    )
+    make = functools.partial(_to_distribution, self._initial_log_scale)
+    return jax.tree.unflatten(structure, map(make, action_parts, outputs))
 
 
-def _to_distribution(part: Any, x: types.Array) -> Any:
+def _num_outputs(part: Any, state_dependent_scale: bool) -> int:
+  """Returns the size of the branch of a part of an action."""
+  count = distributions.num_choices(part)
+  if count is not None:
+    return count
+  size: int = part.shape[0]
+  is_simplex = isinstance(part, continuous.SimplexArray)
+  return size if is_simplex or not state_dependent_scale else 2 * size
+
+
+def _to_distribution(
+  initial_log_scale: float, part: Any, x: types.Array
+) -> Any:
   """Returns the distribution of a part of an action, from [..., size]."""
   if distributions.num_choices(part) is not None:
     return x
   if isinstance(part, continuous.SimplexArray):
     return continuous.Dirichlet(x)
-  return continuous.Normal(x, _LogScale()(x))
+  if x.shape[-1] == part.shape[0]:
+    return continuous.Normal(x, _LogScale(initial_log_scale)(x))
+  loc, change = jnp.split(x, 2, axis=-1)
+  return continuous.Normal(loc, initial_log_scale + change)
 
 
 class _LogScale(hk.Module):
   """Learned log standard deviations, the same for all features."""
 
+  def __init__(self, initial: float):
+    super().__init__()
+    self._initial = initial
+
   def __call__(self, like: types.Array) -> types.Array:
     """Returns float32 [..., n] in the shape of `like`."""
     log_scale = hk.get_parameter(
-      'log_scale', like.shape[-1:], init=hk.initializers.Constant(_LOG_SCALE)
+      'log_scale', like.shape[-1:], init=hk.initializers.Constant(self._initial)
     )
     return jnp.broadcast_to(log_scale, like.shape)
 
@@ -133,15 +199,20 @@ class ValueHead(hk.Module):
     self,
     hidden_sizes: Sequence[int] = (),
     noise: str | None = None,
+    style: layers.Style = layers.Style(),  # noqa: B008
     name: str | None = None,
   ):
     super().__init__(name)
     self._hidden_sizes = tuple(hidden_sizes)
     self._noise = noise
+    self._style = style
 
   def __call__(self, features: types.Array) -> types.Array:
     """Maps features [..., num_features] to values [...]."""
-    (x,) = _apply_branches(features, self._hidden_sizes, self._noise, [1])
+    w_init = layers.make_w_init(self._style.initializer, layers.VALUE_GAIN)
+    (x,) = _apply_branches(
+      features, self._hidden_sizes, self._noise, [1], self._style, w_init
+    )
     return jnp.squeeze(x, axis=-1)
 
 
@@ -150,7 +221,8 @@ def _apply_branches(
   hidden_sizes: Sequence[int],
   noise: str | None,
   sizes: Sequence[int],
-  w_init: Any = None,
+  style: layers.Style,
+  w_init: Any,
 ) -> list[types.Array]:
   """Returns the outputs of branches with hidden layers, [..., size] each.
 
@@ -159,23 +231,26 @@ def _apply_branches(
     hidden_sizes: sizes of the hidden layers of each branch.
     noise: see `Heads`.
     sizes: numbers of outputs.
+    style: of the hidden layers.
     w_init: initializer of the last layers, which does not apply to noisy ones.
   """
+  activation = layers.ACTIVATIONS[style.activation]
   if noise is not None:
     make = functools.partial(noisy.NoisyLinear, kind=noise)
     return [
       hk.Sequential(
         [
-          *(f for n in hidden_sizes for f in (make(n), jax.nn.relu)),
+          *(f for n in hidden_sizes for f in (make(n), activation)),
           make(size),
         ]
       )(x)
       for size in sizes
     ]
   widths = x.shape[-1], *hidden_sizes
+  hidden_init = layers.make_w_init(style.initializer)
   branches = [
     [
-      *(_parameters(*pair) for pair in itertools.pairwise(widths)),
+      *(_parameters(*pair, hidden_init) for pair in itertools.pairwise(widths)),
       _parameters(widths[-1], size, w_init),
     ]
     for size in sizes
@@ -192,7 +267,7 @@ def _apply_branches(
       rows = jnp.split(x, len(sizes), axis=-1)
       x = jnp.concatenate(list(map(jnp.dot, rows, matrices)), axis=-1)
     x = x + jnp.broadcast_to(jnp.concatenate(biases), x.shape)
-    x = jax.nn.relu(x) if index < len(hidden_sizes) else x
+    x = activation(x) if index < len(hidden_sizes) else x
   return jnp.split(x, list(itertools.accumulate(sizes))[:-1], axis=-1)
 
 

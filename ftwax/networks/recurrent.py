@@ -57,7 +57,7 @@ def make_recurrent_network(
   make_torso: Callable[[], Callable[[Any], types.Array]] | None = None,
   head_options: heads.Heads | None = None,
   separate_value: bool = False,
-  reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
+  previous: embeddings.Previous = embeddings.Previous(),  # noqa: B008
   auxiliary_heads: MakeHeads | None = None,
 ) -> types.RecurrentNetwork:
   """Makes a network for the observations and actions of an environment.
@@ -75,7 +75,7 @@ def make_recurrent_network(
     separate_value: whether the value has its own torso and core, which alone
       see the entry `types.PRIVILEGED`. The network's features and auxiliary
       outputs are then those of the policy.
-    reward_transform: transforms the previous reward; None for no transform.
+    previous: which of previous action and reward the core reads.
     auxiliary_heads: heads of auxiliary tasks.
 
   Returns:
@@ -97,7 +97,7 @@ def make_recurrent_network(
     make_torso or default,
     head_options or heads.Heads(),
     separate_value,
-    reward_transform,
+    previous,
     auxiliary_heads or {},
   )
   network = _make_pure(hk.multi_transform(architecture.functions))
@@ -166,7 +166,7 @@ class _Architecture:
   make_torso: Callable[[], Callable[[Any], types.Array]]
   head_options: heads.Heads
   separate_value: bool
-  reward_transform: Callable[[types.Array], types.Array] | None
+  previous: embeddings.Previous
   auxiliary_heads: MakeHeads
 
   def functions(self) -> tuple[Callable[[], None], '_Functions']:
@@ -186,10 +186,8 @@ class _Architecture:
       value_path=(
         self._make_path(core, hides=False) if self.separate_value else None
       ),
-      policy_head=heads.PolicyHead(
-        spec.actions, options.policy_hidden_sizes, options.noise
-      ),
-      value_head=heads.ValueHead(options.value_hidden_sizes, options.noise),
+      policy_head=options.make_policy_head(spec.actions),
+      value_head=options.make_value_head(),
       options=options,
       has_action_mask=_has(spec.observations, types.ACTION_MASK),
       auxiliary_heads={
@@ -202,10 +200,12 @@ class _Architecture:
     torso = self.make_torso()
     if hides and _has(self.spec.observations, types.PRIVILEGED):
       torso = functools.partial(_see_public, torso)
+    made = core.make()
+    has_memory = bool(jax.tree.leaves(made.initial_state(1)))
     embed = embeddings.InputEmbedding(
-      torso, self.spec.actions, reward_transform=self.reward_transform
+      torso, self.spec.actions, self.previous.resolve(has_memory)
     )
-    return _Path(torso, embed, core.make())
+    return _Path(torso, embed, made)
 
   def _init(self) -> None:
     modules = self._make(self.core.bound(self.core.example_values()))

@@ -20,6 +20,7 @@ from ftwax import parts, registry, types
 from ftwax.networks import (
   core_parts,
   deferred,
+  layers,
   noise,
   recurrence,
   recurrent_kernels,
@@ -328,21 +329,37 @@ class _GRU(hk.Module):
 @registry.register('core.feed_forward')
 @dataclasses.dataclass(frozen=True)
 class FeedForward(core_parts.SizedCore):
-  """A layer with ReLU and no memory; its state is the empty tuple."""
+  """A layer without memory; its state is the empty tuple.
+
+  Attributes:
+    hidden_size: number of units.
+    activation: its nonlinearity, one of `layers.ACTIVATIONS`.
+    initializer: of its matrix, `truncated_normal` or `orthogonal`.
+  """
 
   has_memory: ClassVar[bool] = False
 
+  activation: str = parts.option('relu', choices=tuple(layers.ACTIVATIONS))
+  initializer: str = parts.option(
+    'truncated_normal', choices=layers.INITIALIZERS
+  )
+
   def make(self, name: str | None = None) -> recurrence.RecurrentCore:
     """Makes the core; call within a Haiku transform."""
-    return _FeedForward(self.hidden_size, name or 'feed_forward')
+    return _FeedForward(self, name or 'feed_forward')
 
 
 class _FeedForward(hk.Module):
   """The module of `FeedForward`."""
 
-  def __init__(self, hidden_size: int, name: str):
+  def __init__(self, config: FeedForward, name: str):
     super().__init__(name)
-    self._layers = hk.nets.MLP((hidden_size,), activate_final=True)
+    self._layers = hk.nets.MLP(
+      (config.hidden_size,),
+      layers.make_w_init(config.initializer),
+      activation=layers.ACTIVATIONS[config.activation],
+      activate_final=True,
+    )
 
   def initial_state(self, batch_size: int) -> tuple[()]:
     """Returns the empty state."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftwax import encodings, parts, registry, types
-from ftwax.networks import embeddings, entry_torsos, signal
+from ftwax.networks import embeddings, entry_torsos, layers, signal
 
 # Torsos of images by name.
 IMAGE: Mapping[str, entry_torsos.MakeTorso] = {
@@ -37,6 +37,8 @@ class Torso(parts.Part):
     encodings: encodings of individual entries, by path: `scaled` for pixels
       and numbers, `one_hot` or `embedding` for codes, in place of those that
       `ftwax.encodings` chooses by dtype, shape and bounds.
+    activation: nonlinearity of the MLP, one of `layers.ACTIVATIONS`.
+    initializer: of the MLP's matrices, `truncated_normal` or `orthogonal`.
   """
 
   image: str | entry_torsos.MakeTorso = 'shallow'
@@ -44,6 +46,10 @@ class Torso(parts.Part):
   hidden_sizes: tuple[int, ...] = parts.option((64, 64), low=1)
   entries: Mapping[str, str] = dataclasses.field(default_factory=dict)
   encodings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  activation: str = parts.option('relu', choices=tuple(layers.ACTIVATIONS))
+  initializer: str = parts.option(
+    'truncated_normal', choices=layers.INITIALIZERS
+  )
 
   def __post_init__(self) -> None:
     """Checks the names."""
@@ -68,7 +74,12 @@ class Torso(parts.Part):
     Raises:
       ValueError: if an entry is named that the observation does not have.
     """
-    make_mlp = functools.partial(entry_torsos.MLPTorso, self.hidden_sizes)
+    make_mlp = functools.partial(
+      entry_torsos.MLPTorso,
+      self.hidden_sizes,
+      self.activation,
+      self.initializer,
+    )
     return embeddings.ObservationEmbedding(
       observation_spec,
       make_image_torso=self._maker(self.image),

@@ -9,7 +9,8 @@ Who renames what is recorded adds 1 to `array_files.LAYOUT` and to the version,
 an entry to `CHANGES`, and a run of the layout before to the tests
 (`tests/records/layouts`). An addition with a default needs no entry: a field
 that a configuration lacks has its default, and a hyperparameter that a
-checkpoint lacks the value of its configuration.
+checkpoint lacks the value of its configuration. A default that is another than
+what was done before the field has an entry in `ADDED_TO_AGENTS`.
 """
 
 import re
@@ -62,6 +63,14 @@ CHANGES: dict[int, Change] = {
 }
 
 
+# Fields of agents that records may lack, with what was done before them.
+ADDED_TO_AGENTS: Mapping[str, Any] = {
+  # Cores without memory read both, too.
+  'previous_action': True,
+  'previous_reward': True,
+}
+
+
 def rename_config(plain: Any, layout: int) -> Any:
   """Returns a configuration of an earlier layout with the names of today.
 
@@ -71,6 +80,9 @@ def rename_config(plain: Any, layout: int) -> Any:
   """
   for change in _since(layout):
     plain = _rename(plain, change)
+  agent = plain.get('agent') if isinstance(plain, Mapping) else None
+  if isinstance(agent, Mapping):
+    plain = {**plain, 'agent': {**ADDED_TO_AGENTS, **agent}}
   return plain
 
 

@@ -5,11 +5,16 @@
 
 import dataclasses
 
+import chex
+import fakes
+import jax
 import pytest
+import random_batches
 
 from ftwax import hyperparameters
-from ftwax.agents import named
+from ftwax.agents import named, ppo
 from ftwax.agents.actor_critic import tasks
+from ftwax.networks import cores, heads
 
 
 @pytest.mark.parametrize('agent', named.AGENTS)
@@ -25,4 +30,32 @@ def test_every_agent_takes_every_task(agent):
 
 @pytest.mark.parametrize('agent', named.AGENTS)
 def test_configs_are_short(agent):
-  assert len(dataclasses.fields(named.AGENTS[agent])) <= 32
+  assert len(dataclasses.fields(named.AGENTS[agent])) <= 36
+
+
+@pytest.mark.parametrize('reads', [True, False])
+@pytest.mark.parametrize('core', cores.NAMED)
+def test_every_core_takes_every_option_of_ppo(core, reads):
+  """Traced, not compiled: shapes and structures must agree."""
+  spec = fakes.make_continuous_spec()
+  config = ppo.PPOConfig.continuous(
+    core=core,
+    previous_action=reads,
+    previous_reward=reads,
+    heads=heads.Heads(
+      (4,),
+      (4,),
+      activation='tanh',
+      initializer='orthogonal',
+      state_dependent_scale=True,
+    ),
+    sequence_length=4,
+    batch_size=2,
+    num_minibatches=2,
+  ).with_size(8)
+  network = config.make_network(spec)
+  learner = config.make_learner_core(network, spec)
+  state = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
+  batch = random_batches.make_batch(0, spec, network, config)
+  after, _ = jax.eval_shape(learner.update, state, batch)
+  chex.assert_trees_all_equal_shapes_and_dtypes(after, state)

@@ -14,7 +14,7 @@ from ftwax import distributions, types
 from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
 from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.losses import advantage_actor_critic
-from ftwax.networks import cores, recurrent_cores, torsos
+from ftwax.networks import cores, heads, recurrent_cores, torsos
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +43,16 @@ AGENTS = {
   'ppo_with_tasks': ppo.PPOConfig(
     **SIZES | {'num_minibatches': 2, 'num_epochs': 2},
     tasks=(PIXEL_CONTROL, 'reward_prediction', 'value_replay'),
+  ),
+  # Without memory: minibatches are of transitions.
+  'ppo_continuous': ppo.PPOConfig.continuous(
+    **SIZES
+    | {
+      'num_minibatches': 2,
+      'num_epochs': 2,
+      'core': cores.FeedForward(4, activation='tanh'),
+      'heads': heads.Heads((4,), (4,), state_dependent_scale=True),
+    }
   ),
   'rl2_with_tasks': rl2.RL2Config(
     **SIZES, tasks=('reward_prediction', 'value_replay')
@@ -113,6 +123,7 @@ SPECIAL = ('impala', 'a3c', 'rl2', 'rl2_with_tasks')
     ('a2c', 'continuous'),
     ('ppo', 'continuous'),
     ('ppo', 'vector'),
+    ('ppo_continuous', 'continuous'),
   ],
 )
 def test_agents_act_and_learn(name, space):

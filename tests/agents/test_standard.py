@@ -367,6 +367,17 @@ def test_a_wiring_of_unknown_parts_is_refused():
     config.make_network(SPEC)
 
 
+def test_a_wiring_has_only_what_the_core_reads():
+  config = SMALL.replace(
+    core=STACKED.replace(wiring=(('prices',), ('previous_action',)))
+  )
+  config.make_network(SPEC)
+  with pytest.raises(
+    ValueError, match=r"\['previous_action'\] are not among them"
+  ):
+    config.replace(previous_action=False).make_network(SPEC)
+
+
 def test_heads_read_the_levels_of_a_memory_across_episodes(key):
   """Policy and value read one each, as in BTGym's `AacStackedRL2Policy`."""
   spec = SPEC._replace(

@@ -8,7 +8,7 @@ import jax
 import own_experiment
 import pytest
 
-from ftwax.agents import impala
+from ftwax.agents import impala, ppo
 from ftwax.agents.actor_critic import tasks as tasks_lib
 from ftwax.cli import commands, launch, past_runs, sources, tasks
 from ftwax.environments import process_games
@@ -84,10 +84,11 @@ def test_every_task_takes_the_same_flags_and_has_its_settings(task):
 
 def test_settings_of_vector_actions_go_by_the_kind_of_the_space():
   agent = launch.find('MountainCarContinuous-v0').build().agent
-  assert agent.normalize_observations and agent.separate_value
+  assert agent == ppo.PPOConfig.continuous()
   pendulum = launch.find('Pendulum-v1').build()
-  assert pendulum.agent.discount == 0.9
-  assert pendulum.agent.normalize_observations
+  assert pendulum.agent == ppo.PPOConfig.continuous(discount=0.9)
+  impala_s = launch.find('Pendulum-v1', ['--agent=impala']).build().agent
+  assert impala_s == impala.IMPALAConfig()
   assert not launch.find('MountainCar-v0').build().agent.separate_value
   with pytest.raises(ValueError, match=r'did you mean Pendulum-v1\?'):
     launch.find('Pendulm-v1')
@@ -108,6 +109,8 @@ def test_a_task_shows_its_settings(capsys):
   assert "agent.decay.names=['learning_rate', 'clip_epsilon']" in text
   _, text, _ = _train(capsys, 'MountainCar-v0', '--help')
   assert 'Settings' not in text
+  _, text, _ = _train(capsys, 'MountainCarContinuous-v0', '--help')
+  assert '  PPOConfig.continuous(), --num_environments=16\n' in text
 
 
 @pytest.mark.parametrize(

@@ -302,9 +302,28 @@ def test_input_embedding_of_an_action_of_parts(container):
 )
 def test_reward_transform(reward_transform, expected):
   embedding = _embed_input(
-    2, np.array([0, 0]), [-30.0, 2.0], reward_transform=reward_transform
+    2,
+    np.array([0, 0]),
+    [-30.0, 2.0],
+    previous=embeddings.Previous(reward_transform=reward_transform),
   )
   np.testing.assert_allclose(embedding[:, -1], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('choices', 'expected'),
+  [
+    ((False, True), [[5, np.tanh(0.5)]]),
+    ((True, False), [[5, 0, 1]]),
+    ((False, False), [[5]]),
+    ((None, None), [[5, 0, 1, np.tanh(0.5)]]),
+  ],
+)
+def test_parts_of_the_previous_step_are_chosen(choices, expected):
+  embedding = _embed_input(
+    2, np.array([1, 0]), [0.5, 0.0], previous=embeddings.Previous(*choices)
+  )
+  np.testing.assert_allclose(embedding[:1], expected, rtol=1e-6)
 
 
 def _picture(shape):

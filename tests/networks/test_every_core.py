@@ -21,6 +21,9 @@ LAYER_NORM = cores.LSTM(SIZE, layer_norm=True, dropout=0.25)
 CORES = {
   **{name: core.with_size(SIZE) for name, core in cores.NAMED.items()},
   'gtrxl': GTRXL,
+  'feed-forward of tanh': cores.FeedForward(
+    SIZE, activation='tanh', initializer='orthogonal'
+  ),
   'lru of two layers': cores.LRU(SIZE, num_layers=2),
   'gtrxl of two layers': GTRXL.replace(num_layers=2),
   'lstm of a length': cores.LSTM(SIZE, memory_length=20),
@@ -225,7 +228,7 @@ def test_what_is_remembered_is_in_the_episode(name):
   reaches = np.any(gradients != 0, axis=-1)  # [row, T, B]
   expected = np.zeros((B, T, B), bool)
   for row, first in enumerate(FIRST_STEPS):
-    if name == 'feed_forward':
+    if isinstance(CORES[name], cores.FeedForward):
       first = T - 1
     elif name == 'gtrxl':
       first = max(first, T - 1 - 3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ftwax import distributions
-from ftwax.networks import heads
+from ftwax.networks import heads, layers
 
 
 def _transform(make_head):
@@ -105,3 +105,65 @@ def test_parts_of_all_kinds_begin_near_what_is_uniform(key):
   # Each vector has deviations of its own.
   scales = [x for x in params.values() if 'log_scale' in x]
   assert sorted(x['log_scale'].shape for x in scales) == [(1,), (2,)]
+
+
+def test_initial_deviation_is_an_option(key):
+  spec = fakes.make_continuous_spec().actions
+  head = _transform(lambda: heads.PolicyHead(spec, initial_log_scale=0.0))
+  features = jax.random.normal(key, (8, 16))
+  logits = head.apply(head.init(key, features), features)
+  np.testing.assert_array_equal(logits['arm']['torque'].log_scale, 0.0)
+
+
+def test_deviation_may_depend_on_the_state(key):
+  spec = fakes.make_continuous_spec().actions
+  head = _transform(
+    lambda: heads.PolicyHead(
+      spec, (4,), initial_log_scale=-1.0, state_dependent_scale=True
+    )
+  )
+  features = jax.random.normal(key, (8, 16))
+  params = head.init(key, features)
+  logits = head.apply(params, features)
+  chex.assert_trees_all_equal_shapes_and_dtypes(
+    logits, distributions.zero_logits(spec, (8,))
+  )
+  log_scale = logits['arm']['torque'].log_scale
+  np.testing.assert_allclose(log_scale, -1.0, atol=0.1)
+  assert np.ptp(log_scale, axis=0).min() > 0
+  assert not any('log_scale' in layer for layer in params.values())
+
+
+def test_hidden_layers_may_have_another_nonlinearity(key):
+  style = layers.Style('tanh', 'orthogonal')
+  head = _transform(lambda: heads.ValueHead((5, 4), style=style))
+  features = np.random.RandomState(0).randn(3, 6).astype(np.float32)
+  params = jax.tree.map(np.asarray, head.init(key, features))
+  *hidden, last = params.values()
+  x = features
+  for layer in hidden:
+    x = np.tanh(x @ layer['w'] + layer['b'])
+  np.testing.assert_allclose(
+    head.apply(params, features), (x @ last['w'] + last['b'])[..., 0], atol=1e-6
+  )
+
+
+@pytest.mark.parametrize(
+  ('make_head', 'gain'), [(lambda s: heads.PolicyHead(3, style=s), 0.01),
+                          (lambda s: heads.ValueHead(style=s), 1.0)],
+)  # fmt: skip
+def test_last_layers_have_the_gains_of_ppo(key, make_head, gain):
+  style = layers.Style(initializer='orthogonal')
+  head = _transform(lambda: make_head(style))
+  (layer,) = head.init(key, jnp.ones((1, 8))).values()
+  w = np.asarray(layer['w'])
+  np.testing.assert_allclose(
+    w.T @ w, gain**2 * np.eye(w.shape[1]), atol=1e-5 * gain**2
+  )
+
+
+def test_noisy_layers_have_no_other_initializer():
+  with pytest.raises(
+    ValueError, match=r"initializer \('orthogonal'\) of Heads"
+  ):
+    heads.Heads(noise='factorised', initializer='orthogonal')

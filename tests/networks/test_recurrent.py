@@ -216,13 +216,37 @@ def test_a_separate_value_alone_sees_what_is_privileged(key, separate):
   assert not np.array_equal(outputs('state')[0], logits)
 
 
+@pytest.mark.parametrize('core', CORES)
+@pytest.mark.parametrize('chosen', [None, True, False])
+@pytest.mark.parametrize('name', ['action', 'reward'])
+def test_a_core_reads_the_previous_step_if_chosen_or_with_memory(
+  key, core, chosen, name
+):
+  spec = _environment_spec()
+  network = recurrent.make_recurrent_network(
+    spec,
+    core=CORES[core],
+    previous=embeddings.Previous(chosen, chosen),
+  )
+  params = network.init(key)
+  inputs = _random_inputs(spec, prefix=(B,))
+  field = f'previous_{name}'
+  others = inputs._replace(**{field: 1 - getattr(inputs, field)})
+  value, other = (
+    network.apply(params, None, None, each, network.initial_state(B))[0].value
+    for each in (inputs, others)
+  )
+  reads = core != 'feed_forward' if chosen is None else chosen
+  assert np.array_equal(value, other) == (not reads)
+
+
 def test_hidden_sizes_and_reward_transform(key):
   spec = _environment_spec()
   network = recurrent.make_recurrent_network(
     spec,
     core=Inputs,
     head_options=heads.Heads((7,), (6, 5)),
-    reward_transform=jnp.sign,
+    previous=embeddings.Previous(reward_transform=jnp.sign),
   )
   params = network.init(key)
   sizes = {

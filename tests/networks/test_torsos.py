@@ -3,8 +3,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dm_env import specs
 
-from ftwax.networks import entry_torsos
+from ftwax.networks import entry_torsos, torsos
 
 IMAGE_TORSOS = [
   entry_torsos.FTWTorso,
@@ -237,3 +238,19 @@ def test_a_dict_is_refused(key):
   torso = _transform(entry_torsos.MLPTorso)
   with pytest.raises(TypeError, match='one array.*ObservationEmbedding'):
     torso.init(key, {'position': jnp.zeros((1, 2))})
+
+
+def test_mlp_torso_has_the_nonlinearity_and_weights_of_its_name(key):
+  torso = _transform(
+    lambda: torsos.Torso(
+      hidden_sizes=(6, 4), activation='tanh', initializer='orthogonal'
+    ).make({'x': specs.Array((8,), np.float32)})
+  )
+  x = np.random.RandomState(0).randn(3, 8).astype(np.float32)
+  params = torso.init(key, {'x': x})
+  expected = x
+  for layer in params.values():
+    w = np.asarray(layer['w'])
+    np.testing.assert_allclose(w.T @ w, 2.0 * np.eye(w.shape[1]), atol=1e-5)
+    expected = np.tanh(expected @ w)
+  np.testing.assert_allclose(torso.apply(params, {'x': x}), expected, atol=1e-6)

@@ -122,14 +122,17 @@ def test_names_of_a_layout_are_renamed_in_all_later_ones(monkeypatch):
     },
   }
   now = migrations.rename_config(then, 6)
+  added = migrations.ADDED_TO_AGENTS
   assert now == {
     '__type__': 'experiment',
     'agent': {
       '__type__': 'agent.ppo',
+      **added,
       'core': {'__type__': 'core.lstm', 'hidden_size': 8},
       'tasks': [{'__type__': 'core.lstm', 'hidden_size': 4}],
     },
   }
+  then['agent'] = {**then['agent'], **added}
   assert migrations.rename_config(then, 7) == then
   assert migrations.rename_array('members/weights/w', 6) == 'members/params/w'
   assert migrations.rename_array('members/weights/w', 7) == 'members/weights/w'
@@ -147,6 +150,16 @@ def test_a_run_with_old_names_is_loaded(run, next_layout, monkeypatch):
   (checkpoint,) = (run / 'checkpoints').iterdir()
   _rename_arrays(checkpoint, '/params/', '/weights/')
   _check_members(run)
+
+
+def test_an_agent_without_memory_reads_what_it_was_trained_with():
+  """Records without the fields are those of agents that read both."""
+  then = {'agent': {'__type__': 'agent.ppo', 'core': 'feed_forward'}}
+  agent = migrations.rename_config(then, 6)['agent']
+  assert agent['previous_action'] is agent['previous_reward'] is True
+  now = {'agent': {**then['agent'], 'previous_action': None}}
+  agent = migrations.rename_config(now, 6)['agent']
+  assert agent['previous_action'] is None
 
 
 def test_a_hyperparameter_younger_than_the_run_has_the_config_value(run):

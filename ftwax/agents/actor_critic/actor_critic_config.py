@@ -69,8 +69,11 @@ class ActorCriticConfig(parts.Part):
     torso: what observations pass through before the core: a part or a name of
       `networks.torsos`, or a function that makes a torso of your own, which
       maps an observation, leaves [B, ...], to features [B, num_features]. The
-      network appends the previous action and reward to these.
+      network may append the previous action and reward to these.
     heads: options of the policy and value heads.
+    previous_action: whether the core reads the previous action; None: if it has
+      memory.
+    previous_reward: the same for the previous reward, the agent's own.
     skip_connection: whether heads read the core's inputs as well as its
       features; see `recurrence.SkipConnection`.
     separate_value: whether the value has its own torso and core.
@@ -86,7 +89,11 @@ class ActorCriticConfig(parts.Part):
     batch_size: B, trajectories in an update.
     num_epochs: passes over the batch in each update.
     num_minibatches: optimizer steps in an epoch, each on an equal share of the
-      batch's sequences.
+      batch.
+    shuffle: of what minibatches are drawn: `sequences`, whole ones with their
+      recurrent states, or `transitions`, which are less alike; None:
+      transitions for a core without memory and a loss that computes its targets
+      before the first step, as PPO does, without tasks.
     normalize_observations: whether to normalize each element of float entries
       to mean 0 and variance 1 by running statistics. Images and the entry that
       pixel control acts on are exempt; see `actor_critic.normalization`.
@@ -119,6 +126,8 @@ class ActorCriticConfig(parts.Part):
   core: str | cores.MakeCore = 'lstm'
   torso: str | torsos.Torso | Callable[[], entry_torsos.Torso] = torsos.Torso()  # noqa: RUF009
   heads: heads_lib.Heads = heads_lib.Heads()  # noqa: RUF009
+  previous_action: bool | None = None
+  previous_reward: bool | None = None
   skip_connection: bool = True
   separate_value: bool = False
   network: NetworkFactory | None = None
@@ -135,6 +144,7 @@ class ActorCriticConfig(parts.Part):
   batch_size: int = parts.option(4, low=1)
   num_epochs: int = parts.option(1, low=1, high=1024)
   num_minibatches: int = parts.option(1, low=1, high=2**16)
+  shuffle: str | None = parts.option(None, choices=('sequences', 'transitions'))
 
   # Normalization.
   normalize_observations: bool = False
@@ -184,12 +194,9 @@ class ActorCriticConfig(parts.Part):
         )
 
   def _check_sizes(self) -> None:
-    if self.batch_size % self.num_minibatches:
-      raise ValueError(
-        f'num_minibatches ({self.num_minibatches}) must divide batch_size'
-        f' ({self.batch_size}), since minibatches are whole sequences; choose'
-        f' num_minibatches={math.gcd(self.num_minibatches, self.batch_size)}.'
-      )
+    # Whether others have memory is known when there is a network.
+    if isinstance(self.core, cores.Core) and self.network is None:
+      self.shuffles_transitions(self.core.has_memory)
     if self.queue_size < self.batch_size:
       raise ValueError(
         f'batch_size ({self.batch_size}) must not be above max_size'
@@ -237,6 +244,48 @@ class ActorCriticConfig(parts.Part):
   def steps_per_update(self) -> int:
     """Number of optimizer steps in an update."""
     return self.num_epochs * self.num_minibatches
+
+  def shuffles_transitions(self, has_memory: bool) -> bool:
+    """Returns whether minibatches are of transitions, not whole sequences.
+
+    Args:
+      has_memory: whether the network has a state.
+
+    Raises:
+      ValueError: if transitions are chosen and cannot be shuffled, or
+        `num_minibatches` does not divide what is.
+    """
+    needs_sequences = {
+      'for a loss whose targets need them': self.targets_fn is None,
+      'with auxiliary tasks, which learn from them': bool(self.tasks),
+      'for a core with memory, whose states are those at their starts': (
+        has_memory
+      ),
+    }
+    reasons = [reason for reason, holds in needs_sequences.items() if holds]
+    if self.shuffle == 'transitions' and reasons:
+      raise ValueError(
+        f"shuffle ('transitions') must be 'sequences' {reasons[0]}; choose"
+        ' shuffle=None.'
+      )
+    by_transition = self.shuffle == 'transitions' or (
+      self.shuffle is None
+      and not reasons
+      and self.loss is None
+      and self.num_minibatches > 1
+    )
+    size, shuffled = self.batch_size, 'batch_size'
+    if by_transition:
+      size *= self.sequence_length
+      shuffled += ' * sequence_length'
+    if size % self.num_minibatches:
+      whole = '' if by_transition else ', since minibatches are whole sequences'
+      raise ValueError(
+        f'num_minibatches ({self.num_minibatches}) must divide {shuffled}'
+        f' ({size}){whole}; choose'
+        f' num_minibatches={math.gcd(self.num_minibatches, size)}.'
+      )
+    return by_transition
 
   def find_task(
     self, kind: type[tasks_lib.AnyTask]
@@ -304,7 +353,7 @@ class ActorCriticConfig(parts.Part):
       self.make_torso, environment_spec.observations
     )
     core = cores.as_part(self.core).wire(
-      lambda: embeddings.part_sizes(environment_spec, make_torso)
+      lambda: self._input_sizes(environment_spec, make_torso)
     )
     network = recurrent.make_recurrent_network(
       environment_spec,
@@ -312,6 +361,7 @@ class ActorCriticConfig(parts.Part):
       core=_AgentCore(self.replace(core=core)),
       head_options=self.heads,
       separate_value=self.separate_value,
+      previous=embeddings.Previous(self.previous_action, self.previous_reward),
       auxiliary_heads={
         name: head
         for task in self.all_tasks
@@ -324,6 +374,16 @@ class ActorCriticConfig(parts.Part):
       # Trace what may not fit now, so that a mismatch raises here.
       jax.eval_shape(network.init, jax.random.PRNGKey(0))
     return network
+
+  def _input_sizes(
+    self, spec: types.EnvironmentSpec, make_torso: Callable[[], Any]
+  ) -> dict[str, int]:
+    """Returns the sizes of the parts of the core's input by name."""
+    sizes = embeddings.part_sizes(spec, make_torso)
+    for name in (embeddings.PREVIOUS_ACTION, embeddings.PREVIOUS_REWARD):
+      if getattr(self, name) is False:
+        del sizes[name]
+    return sizes
 
   def make_torso(
     self, observation_spec: types.SpecTree

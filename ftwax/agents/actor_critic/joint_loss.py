@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import parts, types
+from ftwax import parts, trees, types
 from ftwax.agents.actor_critic import acting, auxiliary, batches
 from ftwax.losses import policy_loss as policy_loss_lib
 
@@ -84,6 +84,90 @@ def joint_loss(
   return loss, {'loss': loss, 'value': value, **metrics}
 
 
+class Steps(NamedTuple):
+  """Transitions without order, leaves [n, ...].
+
+  Attributes:
+    inputs: of the network, before each action.
+    seed: of the network's noise; None without.
+    transitions: with targets; logits and values are those before the first
+      optimizer step.
+  """
+
+  inputs: types.NetworkInput
+  seed: types.ArrayTree
+  transitions: policy_loss_lib.Transitions
+
+
+def make_steps(
+  objective: Objective,
+  params: types.Params,
+  hyperparameters: types.Hyperparameters,
+  trajectory: types.Trajectory,
+  return_scale: types.Array | None = None,
+) -> Steps:
+  """Takes a batch apart into its transitions, leaves [T * B, ...].
+
+  Args:
+    objective: static; it has targets, and a network without memory.
+    params: parameters before the first optimizer step on the batch.
+    hyperparameters: the agent's hyperparameters.
+    trajectory: see `make_targets`.
+    return_scale: see `policy_loss.make_transitions`.
+  """
+  transitions = _old_transitions(
+    objective, params, hyperparameters, trajectory, return_scale
+  )
+  inputs = acting.make_network_input(
+    trajectory.timestep, trajectory.previous_action
+  )
+  inputs, seed = trees.take((inputs, trajectory.seed), slice(None, -1))
+  steps: Steps = jax.tree.map(
+    lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
+    Steps(inputs, seed, transitions),
+  )
+  return steps
+
+
+def steps_loss(
+  objective: Objective,
+  params: types.Params,
+  hyperparameters: types.Hyperparameters,
+  steps: Steps,
+) -> tuple[types.Array, dict[str, Any]]:
+  """Computes the loss of transitions without order, and its metrics.
+
+  Args:
+    objective: static, as for `make_steps`.
+    params: parameters of the network.
+    hyperparameters: the agent's hyperparameters.
+    steps: leaves [n, ...].
+
+  Returns:
+    The loss, float32 [], and metrics.
+  """
+  num_steps = steps.transitions.mask_tm1.shape[0]
+  output, _ = objective.network.apply(
+    params,
+    hyperparameters,
+    steps.seed,
+    steps.inputs,
+    objective.network.initial_state(num_steps),
+  )
+  transitions = steps.transitions._replace(
+    logits_tm1=output.logits, v_tm1=output.value
+  )
+  # One stream, [n, 1, ...].
+  stream = jax.tree.map(lambda leaf: leaf[:, None], transitions)
+  agent = parts.bind(objective.config, hyperparameters)
+  loss, metrics = _policy_loss(agent, stream)
+  if agent.loss_reduction == 'mean':
+    loss /= _count(transitions)
+  mask = transitions.mask_tm1
+  value = jnp.sum(mask * output.value) / _count(transitions)
+  return loss, {'loss': loss, 'value': value, **metrics}
+
+
 def make_targets(
   objective: Objective,
   params: types.Params,
@@ -104,9 +188,25 @@ def make_targets(
   Returns:
     The targets, with gradients stopped.
   """
-  agent = parts.bind(objective.config, hyperparameters)
-  if agent.targets_fn is None:
+  if objective.config.targets_fn is None:
     return None
+  return _old_transitions(
+    objective, params, hyperparameters, trajectory, return_scale
+  ).targets
+
+
+def _old_transitions(
+  objective: Objective,
+  params: types.Params,
+  hyperparameters: types.Hyperparameters,
+  trajectory: types.Trajectory,
+  return_scale: types.Array | None,
+) -> policy_loss_lib.Transitions:
+  """Returns transitions at the parameters before the first optimizer step.
+
+  They have targets, and no gradients.
+  """
+  agent = parts.bind(objective.config, hyperparameters)
   if trajectory.value is None:
     (unrolled,) = _unroll(
       objective.network, params, hyperparameters, [trajectory]
@@ -124,7 +224,10 @@ def make_targets(
     output, trajectory, agent, return_scale
   )
   targets = agent.targets_fn(transitions, agent)
-  return jax.lax.stop_gradient(targets)
+  old: policy_loss_lib.Transitions = jax.lax.stop_gradient(
+    transitions._replace(targets=targets)
+  )
+  return old
 
 
 def _unroll(

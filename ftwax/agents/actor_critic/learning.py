@@ -1,7 +1,8 @@
 """Learning as pure functions: a joint loss and its optimizer steps.
 
 An update takes one step on the whole batch or, as in PPO, several epochs of
-steps on minibatches. Minibatches are whole sequences with their stored states.
+steps on minibatches. Minibatches are whole sequences with their stored states,
+or transitions of a network without memory.
 
 No function closes over a hyperparameter: the traced update makes its optimizer
 from the hyperparameters in the state. Changing one thus does not trigger a
@@ -36,6 +37,7 @@ class _Static(NamedTuple):
   num_events: int
   internal_rewards_prior: internal_rewards_lib.Priors
   normalized_entries: dict[str, tuple[int, ...]]
+  shuffles_transitions: bool
 
 
 class _Learned(NamedTuple):
@@ -72,8 +74,8 @@ def make_learner_core(
     `init(key) -> state` and `update(state, batch) -> (state, metrics)`.
 
   Raises:
-    ValueError: if the config does not allow the number of events, or there is
-      nothing to normalize.
+    ValueError: if the config does not allow the number of events, there is
+      nothing to normalize, or minibatches do not suit the network.
   """
   objective = joint_loss.Objective(network, config, observation_spec)
   prior = config.make_internal_rewards_prior(num_events)
@@ -81,7 +83,17 @@ def make_learner_core(
   if config.normalize_observations:
     kept = auxiliary.frame_entries(config.all_tasks)
     entries = normalization.find_entries(observation_spec, kept)
-  static = _Static(objective, config, num_events, prior, entries)
+  has_memory = bool(
+    jax.tree.leaves(jax.eval_shape(lambda: network.initial_state(1)))
+  )
+  static = _Static(
+    objective,
+    config,
+    num_events,
+    prior,
+    entries,
+    config.shuffles_transitions(has_memory),
+  )
   return types.LearnerCore(
     init=functools.partial(_init, static),
     update=functools.partial(_update, static),
@@ -125,9 +137,10 @@ def _update(
     state.steps,
     static.config.schedules,
   )
-  is_single = static.config.steps_per_update == 1
-  if not is_single:
+  take_steps = _gradient_step
+  if static.config.steps_per_update > 1:
     key = jax.random.fold_in(state.key, state.steps)
+    take_steps = functools.partial(_several_steps, key)
   seen = batches.with_normalized_observations(
     state.observation_statistics,
     batches.with_own_rewards(state.internal_rewards, batch),
@@ -138,22 +151,18 @@ def _update(
     parts.bind(static.config, hyperparameters),
   )
   return_scale = normalization.return_scale(return_statistics)
-  take_steps = _gradient_step
-  if not is_single:
-    _, order_key, _ = jax.random.split(key, 3)
-    take_steps = functools.partial(_several_steps, order_key)
-  targets = joint_loss.make_targets(
-    static.objective,
-    state.params,
-    hyperparameters,
-    seen.trajectory,
-    return_scale,
-  )
+  old = static.objective, state.params, hyperparameters, seen.trajectory
+  inputs: _StepInputs | joint_loss.Steps
+  if static.shuffles_transitions:
+    inputs = joint_loss.make_steps(*old, return_scale)
+  else:
+    targets = joint_loss.make_targets(*old, return_scale)
+    inputs = _StepInputs(seen, targets, return_scale)
   learned, metrics = take_steps(
     static,
     hyperparameters,
     _Learned(state.params, state.opt_state),
-    _StepInputs(seen, targets, return_scale),
+    inputs,
   )
   if return_scale is not None:
     metrics['return_scale'] = return_scale
@@ -178,37 +187,31 @@ def _update(
 
 
 def _several_steps(
-  order_key: types.Key,
+  key: types.Key,
   static: _Static,
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
-  inputs: _StepInputs,
+  inputs: _StepInputs | joint_loss.Steps,
 ) -> tuple[_Learned, dict[str, types.Array]]:
   """Takes epochs of minibatch steps, reshuffled in each epoch."""
   config = static.config
   names: list[str] = []  # Only known when traced.
 
   def step(
-    learned: _Learned, columns: types.Array
+    learned: _Learned, chosen: types.Array
   ) -> tuple[_Learned, types.Array]:
-    step_inputs = inputs._replace(
-      batch=batches.take_columns(inputs.batch, columns),
-      targets=jax.tree.map(
-        lambda x: jnp.take(x, columns, axis=1), inputs.targets
-      ),
-    )
     learned, metrics = _gradient_step(
-      static, hyperparameters, learned, step_inputs
+      static, hyperparameters, learned, _take(inputs, chosen)
     )
     names[:] = metrics
     # One array is stacked, not one for each metric.
     return learned, jnp.stack([*metrics.values()])
 
-  num_sequences = inputs.batch.trajectory.timestep.reward.shape[1]
-  # [num_epochs, B]: whole sequences are shuffled, since the network is
-  # recurrent.
+  _, order_key, _ = jax.random.split(key, 3)
+  # [num_epochs, B]: whole sequences are shuffled where the network is
+  # recurrent; else [num_epochs, T * B].
   order = jax.vmap(jax.random.permutation, in_axes=(0, None))(
-    jax.random.split(order_key, config.num_epochs), num_sequences
+    jax.random.split(order_key, config.num_epochs), _count(inputs)
   )
   # Minibatches are the rows of [num_steps, B / num_minibatches].
   learned, metrics = scans.scan(
@@ -217,19 +220,43 @@ def _several_steps(
   return learned, dict(zip(names, jnp.mean(metrics, axis=0), strict=True))
 
 
+def _count(inputs: _StepInputs | joint_loss.Steps) -> int:
+  """Returns the number of sequences, or of transitions without order."""
+  if isinstance(inputs, joint_loss.Steps):
+    return inputs.transitions.mask_tm1.shape[0]
+  return inputs.batch.trajectory.timestep.reward.shape[1]
+
+
+def _take(
+  inputs: _StepInputs | joint_loss.Steps, chosen: types.Array
+) -> _StepInputs | joint_loss.Steps:
+  """Takes some sequences, or transitions without order, by their indices."""
+  if isinstance(inputs, joint_loss.Steps):
+    steps: joint_loss.Steps = trees.take(inputs, chosen)
+    return steps
+  return inputs._replace(
+    batch=batches.take_columns(inputs.batch, chosen),
+    targets=jax.tree.map(lambda x: jnp.take(x, chosen, axis=1), inputs.targets),
+  )
+
+
 def _gradient_step(
   static: _Static,
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
-  inputs: _StepInputs,
+  inputs: _StepInputs | joint_loss.Steps,
 ) -> tuple[_Learned, dict[str, types.Array]]:
   """Takes one optimizer step, which is skipped if its gradient is not finite.
 
   Returns:
     The parameters and optimizer state, and metrics.
   """
-  gradients, metrics = jax.grad(joint_loss.joint_loss, 1, has_aux=True)(
-    static.objective, learned.params, hyperparameters, *inputs
+  loss: Any = joint_loss.joint_loss
+  args: tuple[Any, ...] = tuple(inputs)
+  if isinstance(inputs, joint_loss.Steps):
+    loss, args = joint_loss.steps_loss, (inputs,)
+  gradients, metrics = jax.grad(loss, 1, has_aux=True)(
+    static.objective, learned.params, hyperparameters, *args
   )
   optimizer = _make_optimizer(static, hyperparameters)
   # One vector, since each operation on a leaf costs as much as on all of them
