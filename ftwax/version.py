@@ -1,3 +1,3 @@
 """The version of the library; the second number is the layout of runs."""
 
-__version__ = '0.6.0'
+__version__ = '0.7.0'

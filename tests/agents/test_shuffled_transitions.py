@@ -193,9 +193,7 @@ def test_advantages_may_be_normalized_over_each_minibatch():
   network = config.make_network(spec)
   batch = random_batches.make_batch(0, spec, network, config)
   state = config.make_learner_core(network, spec).init(key)
-  objective = joint_loss.Objective(
-    network, config.loss_fn, (), config.targets_fn, averages=True
-  )
+  objective = joint_loss.Objective(network, config)
   args = objective, state.params, state.hyperparameters
   steps = joint_loss.make_steps(*args, batch.trajectory)
   some = trees.take(steps, jnp.arange(2, 9))

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import ftwax
-from ftwax import version
+from ftwax import hyperparameters, version
+from ftwax.agents.actor_critic import tasks
 from ftwax.cli import commands
 from ftwax.records import array_files, migrations, run_directory
 
@@ -70,13 +71,15 @@ def test_members_of_each_layout_act_as_they_did(run):
   _check_members(run)
 
 
-def test_a_run_of_the_layout_before_is_loaded_and_not_resumed(run, next_layout):
+def test_a_run_of_a_layout_before_is_loaded_and_not_resumed(run, next_layout):
   _check_members(run)
+  versions = json.loads((run / run_directory.VERSIONS_FILE).read_text())
+  layout = versions['layout']
   with pytest.raises(
     run_directory.RunDirectoryError,
-    match=rf'has layout {next_layout - 1}, that of an older version of ftwax,'
+    match=rf'has layout {layout}, that of an older version of ftwax,'
     rf' but must have layout {next_layout}; start a new run, or resume this one'
-    rf' with that version: pip install "ftwax==0.{next_layout - 1}\.\*"',
+    rf' with that version: pip install "ftwax==0.{layout}\.\*"',
   ):
     run_directory.open_existing(run, None)
 
@@ -136,6 +139,35 @@ def test_names_of_a_layout_are_renamed_in_all_later_ones(monkeypatch):
   assert migrations.rename_config(then, 7) == then
   assert migrations.rename_array('members/weights/w', 6) == 'members/params/w'
   assert migrations.rename_array('members/weights/w', 7) == 'members/weights/w'
+
+
+def test_hyperparameters_of_layout_6_have_a_path_each():
+  """There they stood in one tuple, with the names of parts before their own."""
+  paths = {
+    'learning_rate': 'learning_rate',
+    'pixel_control_cost': 'tasks/pixel_control/cost',
+    'pixel_control_discount': 'tasks/pixel_control/discount',
+    'reward_prediction_cost': 'tasks/reward_prediction/cost',
+    'value_replay_cost': 'tasks/value_replay/cost',
+    'off_policy_cost': 'tasks/off_policy/cost',
+    'kl_prior_fixed_cost': 'tasks/latent_kl/prior_fixed_cost',
+    'rms_prop_epsilon': 'optimizer/epsilon',
+    'learning_rate_decay_steps': 'decay/steps',
+    'slow_period': 'core/slow_period',
+    'slow_period_2': 'core/slow_period/1',
+    'fast_to_slow_gradient_scale': 'core/fast_to_slow_gradient_scale',
+    'dropout': 'core/dropout',
+  }
+  priors = ftwax.agents.FTWConfig(
+    tasks=tuple(name for name in tasks.NAMED if name != 'off_policy')
+  ).priors
+  today = {name.replace('.', '/') for name in hyperparameters.names(priors)}
+  for then, now in paths.items():
+    for start in ('members/hyperparameters/', 'hyperparameters/'):
+      assert migrations.rename_array(start + then, 6) == start + now
+  assert today - {'discount'} >= set(paths.values()) - {
+    'tasks/off_policy/cost', 'core/slow_period/1', 'core/dropout'
+  }  # fmt: skip
 
 
 def test_a_run_with_old_names_is_loaded(run, next_layout, monkeypatch):
