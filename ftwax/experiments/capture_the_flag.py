@@ -295,7 +295,7 @@ def make_config(options: Options) -> ppo.PPOConfig:
       num_minibatches=8,
       normalize_observations=True,
     )
-  if isinstance(config.core, cores.RPTH):
+  if cores.as_part(config.core).has_latents:
     config = config.replace(tasks=(_LATENTS,))
   # A run that is resumed for a little longer still learns.
   config = config.decayed_over(

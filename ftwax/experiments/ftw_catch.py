@@ -62,7 +62,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     learning_rate=3e-4,
     entropy_cost=1e-2,
     tasks=(
-      *(_LATENTS if isinstance(core, cores.RPTH) else ()),
+      *(_LATENTS if cores.as_part(core).has_latents else ()),
       *(_TASKS if options.auxiliary else ()),
     ),
   )

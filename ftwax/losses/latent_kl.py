@@ -19,7 +19,7 @@ from ftwax import shapes, types
 FIXED_SCALE = 0.1
 
 
-class LatentKL(NamedTuple):
+class Divergences(NamedTuple):
   """Divergences in nats, each float32 [...].
 
   Attributes:
@@ -68,7 +68,7 @@ def latent_kl(
   locs: Sequence[types.Array],
   scales: Sequence[types.Array],
   ticks: Sequence[types.Array],
-) -> LatentKL:
+) -> Divergences:
   """Computes the divergences at each step.
 
   Args:
@@ -103,7 +103,7 @@ def latent_kl(
     )
     posterior_prior += jnp.where(ticks[level], divergence, 0.0)
   prior_fixed = normal_kl(locs[-1], scales[-1], 0.0, FIXED_SCALE)
-  return LatentKL(
+  return Divergences(
     posterior_prior=posterior_prior,
     prior_fixed=jnp.where(ticks[-1], prior_fixed, 0.0),
   )

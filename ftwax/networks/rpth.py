@@ -145,8 +145,9 @@ class RPTH(core_parts.Core):
   @property
   def level_core(self) -> core_parts.SizedCore:
     """The core of each level."""
-    assert isinstance(self.level, core_parts.SizedCore)
-    return self.level
+    level: Any = self.level
+    made: core_parts.SizedCore = level
+    return made
 
   @property
   def hidden_size(self) -> int:

@@ -273,18 +273,16 @@ class RunRecords:
       )
     elif counts.episodes >= recent_episodes.MOST:
       self._expects_ends = False
-      core = parts.experiment.agent.core
-      if parts.spec.num_players > 1 or not isinstance(core, cores.GTrXL):
-        return
+      reach = cores.as_part(parts.experiment.agent.core).reach
       length = counts.actor_steps / counts.episodes
-      if length > core.num_layers * core.window:
+      if parts.spec.num_players == 1 and reach is not None and length > reach:
         logging.warning(
           'episodes of %s have %.0f steps on average, and gtrxl sees back'
           ' num_layers * window (%d) steps; raise them if the agent has to'
           ' remember for longer.',
           parts.experiment.name,
           length,
-          core.num_layers * core.window,
+          reach,
         )
 
   def save_if_due(

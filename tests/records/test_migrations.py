@@ -173,7 +173,8 @@ def test_hyperparameters_of_layout_6_have_a_path_each():
 def test_a_run_with_old_names_is_loaded(run, next_layout, monkeypatch):
   """Renames what a run of today says, and loads it as an older one."""
   del next_layout
-  monkeypatch.setattr(migrations, 'CHANGES', {6: RENAMED})
+  versions = json.loads((run / run_directory.VERSIONS_FILE).read_text())
+  monkeypatch.setattr(migrations, 'CHANGES', {versions['layout']: RENAMED})
   config = run / run_directory.CONFIG_FILE
   text = config.read_text().replace('"agent.ppo"', '"agent.older"')
   text = text.replace('"core.lstm"', '"core.long_short"')

@@ -195,8 +195,8 @@ class ActorCriticConfig(parts.Part):
 
   def _check_sizes(self) -> None:
     # Whether others have memory is known when there is a network.
-    if isinstance(self.core, cores.Core) and self.network is None:
-      self.shuffles_transitions(self.core.has_memory)
+    if not callable(self.core) and self.network is None:
+      self.shuffles_transitions(cores.as_part(self.core).has_memory)
     if self.queue_size < self.batch_size:
       raise ValueError(
         f'batch_size ({self.batch_size}) must not be above max_size'

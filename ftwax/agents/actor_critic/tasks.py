@@ -367,7 +367,7 @@ class LatentKL(Task):
     step_type = inputs.fresh.trajectory.timestep.step_type
     counts = policy_loss.is_timestep(step_type)[:-1]
     sums = [
-      latent_kl.LatentKL(*(jnp.sum(jnp.where(counts, x, 0.0)) for x in kl))
+      latent_kl.Divergences(*(jnp.sum(jnp.where(counts, x, 0.0)) for x in kl))
       for kl in kls
     ]
     total = sum(
