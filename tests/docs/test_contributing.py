@@ -27,7 +27,7 @@ from ftwax.agents.actor_critic import tasks
 from ftwax.environments import catch
 from ftwax.networks import cores
 
-assert ppo.PPOConfig(tasks=('small_features',)).priors.small_features_cost
+assert ppo.PPOConfig(tasks=('small_features',)).priors.tasks.small_features
 config = ppo.PPOConfig(
   core=cores.Leaky(8), tasks=(tasks.SmallFeatures(power=1.0),)
 )

@@ -34,7 +34,7 @@ def _logged(run_dir):
 
 
 def _undocumented(logged):
-  patterns = [re.compile(_WILD.sub(r'\\w+', name)) for name in _documented()]
+  patterns = [re.compile(_WILD.sub(r'[\\w.]+', name)) for name in _documented()]
   return {
     name
     for name in logged
