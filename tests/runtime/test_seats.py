@@ -87,7 +87,8 @@ def test_learned_values_are_the_exact_ones(runtime, core, tmp_path):
     tmp_path,
     num_steps,
     core=core,
-    learning_rate=3e-3 if is_quick else 5e-3,
+    learning_rate=2e-3 if is_quick else 5e-3,
+    num_minibatches=4 if is_quick else 8,
     decays=True,
   )
   values = _values(ftwax.load(result.run_dir))
