@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 
 # Names here of what other libraries call otherwise.
 SYNONYMS: Mapping[str, str] = {
+  'activation_fn': 'activation',
   'algo': 'agent',
   'algorithm': 'agent',
   'anneal_lr': 'decay',
@@ -15,6 +16,7 @@ SYNONYMS: Mapping[str, str] = {
   'entropy_coeff': 'entropy_cost',
   'exploration_loss_coeff': 'entropy_cost',
   'gamma': 'discount',
+  'log_std_init': 'initial_log_scale',
   'lr': 'learning_rate',
   'max_grad_norm': 'max_gradient_norm',
   'n_envs': 'num_environments',
@@ -28,6 +30,7 @@ SYNONYMS: Mapping[str, str] = {
   'num_envs_per_worker': 'num_environments',
   'num_steps': 'sequence_length',
   'num_workers': 'num_actors',
+  'ortho_init': 'initializer',
   'ppo_clip_ratio': 'clip_epsilon',
   'recurrence': 'sequence_length',
   'rnn_type': 'core',

@@ -75,7 +75,7 @@ def test_a_network_that_does_not_fit_names_the_first_array(earlier, tmp_path):
   with pytest.raises(
     ValueError,
     match=r'init_from .* must have the parameters of this network, but .*'
-    r'members/params/.* is float32\[2, 10, 4\] in .* and float32\[2, 8, 4\]'
+    r'members/params/.* is float32\[2, 6, 4\] in .* and float32\[2, 4, 4\]'
     r' in the checkpoint; choose',
   ):
     run(_make(wider, init_from=str(earlier.run_dir)))

@@ -80,13 +80,15 @@ def _values(agent):
 )
 def test_learned_values_are_the_exact_ones(runtime, core, tmp_path):
   # What an LSTM makes of a last observation takes longer to settle.
-  num_steps = 120_000 if isinstance(core, cores.FeedForward) else 200_000
+  is_quick = isinstance(core, cores.FeedForward)
+  num_steps = 120_000 if is_quick else 200_000
   result = _train(
     runtime,
     tmp_path,
     num_steps,
     core=core,
-    learning_rate=5e-3,
+    learning_rate=2e-3 if is_quick else 5e-3,
+    num_minibatches=4 if is_quick else 8,
     decays=True,
   )
   values = _values(ftwax.load(result.run_dir))
