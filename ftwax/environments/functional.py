@@ -280,9 +280,7 @@ def choose_metrics(
   measure = game.metrics
   if measure is None:
     return game
-  state, _ = jax.eval_shape(game.reset, jax.random.PRNGKey(0))
-  found = jax.eval_shape(measure, state)
-  scalars = {name: 0.0 for name in found if found[name].shape == ()}
+  scalars = _measured_scalars(game)
   episode_metrics.Missing(names).check(scalars)
   chosen = tuple(episode_metrics.select(names, scalars))
   if not chosen:
@@ -293,6 +291,32 @@ def choose_metrics(
     return {name: jnp.asarray(measured[name], float) for name in chosen}
 
   return game._replace(metrics=measure_chosen)
+
+
+def check_metric(game: FunctionalGame, field: str, name: str) -> None:
+  """Raises a ValueError if a single game does not measure a scalar.
+
+  Args:
+    game: a single game.
+    field: name of the option that names it, for messages.
+    name: its name.
+  """
+  found = _measured_scalars(game)
+  if name not in found:
+    names = [episode_metrics.PREFIX + one for one in sorted(found)]
+    raise ValueError(
+      f"{field} ('{episode_metrics.PREFIX}{name}') must be a scalar that the"
+      f' environment measures; choose from {[episode_metrics.RETURN, *names]}.'
+    )
+
+
+def _measured_scalars(game: FunctionalGame) -> dict[str, float]:
+  """Returns zeros by the names of scalars that a single game measures."""
+  if game.metrics is None:
+    return {}
+  state, _ = jax.eval_shape(game.reset, jax.random.PRNGKey(0))
+  found = jax.eval_shape(game.metrics, state)
+  return {name: 0.0 for name in found if found[name].shape == ()}
 
 
 def make_spares(vector: AnyEnvironment, state: VectorState) -> Any:

@@ -241,6 +241,7 @@ class ExperimentConfig(parts.Part):
         f"metrics ({self.metrics!r}) must be names, or 'all'; choose"
         f' ({self.metrics!r},).'
       )
+    _ = self.fitness_metric  # Checks it.
     for one in self.observers:
       if not isinstance(one, Observer):
         raise ValueError(
@@ -261,6 +262,17 @@ class ExperimentConfig(parts.Part):
     if self.name == self._default_name:
       changes = {'name': '', **changes}
     return dataclasses.replace(self, **changes)
+
+  @property
+  def fitness_metric(self) -> str:
+    """The name of the metric that is the fitness; '' for the return."""
+    fitness = self.population.fitness
+    return episode_metrics.read_criterion('fitness', fitness)[0]
+
+  @property
+  def measured(self) -> episode_metrics.Names:
+    """The metrics that are asked for: `metrics` and that of the fitness."""
+    return episode_metrics.with_name(self.metrics, self.fitness_metric)
 
   @property
   def environment_factory(self) -> game_vectors.EnvironmentFactory:

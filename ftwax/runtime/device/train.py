@@ -71,6 +71,8 @@ def make_train(
   - `rating`: Elo; `parent`: the member that each one copied at the end of the
     iteration, itself for no copy.
   - `is_valid` [I]: whether all timesteps fit the specs.
+  - `metrics/NAME`: means of what the environment measures at the ends of
+    episodes, NaN without any, in tasks of one player.
   - the metrics of the learner, means over the updates.
 
   Args:

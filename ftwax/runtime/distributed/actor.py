@@ -159,6 +159,7 @@ class Actor:
       parts.policy,
       arena_lib.Arena(watched, parts.seating, list(parts.opponents.values())),
       parts.experiment.observers,
+      parts.experiment.fitness_metric,
     )
 
 

@@ -125,7 +125,10 @@ class _Run:
     )
     # Made last, since their seeds depend on the progress of the run.
     self._actors = acting.Actors(
-      parts.policy, self._make_arena(), parts.experiment.observers
+      parts.policy,
+      self._make_arena(),
+      parts.experiment.observers,
+      parts.experiment.fitness_metric,
     )
     stack.callback(self._close_games)
     self._position: Position | None = None
