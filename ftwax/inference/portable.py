@@ -418,10 +418,15 @@ def _evaluate_one(equation: Any, inputs: list[Any]) -> Sequence[Any]:
   if name == 'optimization_barrier':
     return inputs
   # What the converter refuses where the number of rows is a symbol.
-  if name == 'rem':
-    return [inputs[0] - inputs[1] * jax.lax.div(*inputs)]
-  if name == 'pad':
-    return [_pad(*inputs, params['padding_config'])]
+  if name == 'rem' and jnp.issubdtype(inputs[0].dtype, jnp.integer):
+    value, divisor = inputs
+    return [value - divisor * jax.lax.div(value, divisor)]
+  if name == 'pad' and all(
+    min(low, high) >= 0 and not between
+    for low, high, between in params['padding_config']
+  ):
+    value, filling = inputs
+    return [_pad(value, filling, params['padding_config'])]
   if name == 'reduce_window_max':
     return [_max_pool(inputs[0], params)]
   is_constant = not any(

@@ -70,7 +70,7 @@ def figure(
 
 def metric_names(run_dir: str | os.PathLike[str]) -> list[str]:
   """Returns the names in logs of what the environment measures, sorted."""
-  names = set()
+  names: set[str] = set()
   for label in ('train', 'evaluation'):
     logs = files.read_or_warn(_read_logs, run_dir, label) or []
     names.update(*(row for log in logs for row in log))

@@ -15,6 +15,7 @@ from ftwax import parts, registry, types
 from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import (
   adapting,
+  curricula,
   episode_metrics,
   game_vectors,
   process_games,
@@ -116,11 +117,14 @@ class Evaluation(parts.Part):
     greedy: whether evaluations take the most probable action.
     max_num_steps: steps after which a game that has not ended is cut off, as a
       draw; None for 30,000.
+    parameters: parameters of a curriculum by name, as pairs, that evaluations
+      have in place of those of training at the time.
   """
 
   environment: adapting.Environment | None = None
   greedy: bool = True
   max_num_steps: int | None = parts.option(None, low=1)
+  parameters: tuple[tuple[str, float], ...] = ()
 
   def __post_init__(self) -> None:
     """Checks the environment."""
@@ -165,6 +169,8 @@ class ExperimentConfig(parts.Part):
       score against them is the headline of the run: names of the game's
       scripts, or of `random`; or players by name, as in `opponents`, such as
       `ftwax.load(run, member).player`.
+    curriculum: rules that change parameters of the environment while agents
+      train; see `environments.curricula`.
     evaluation: where and how evaluations act.
     init_from: directory of an earlier run whose learned parameters a new run
       starts from, with this config and environment. See
@@ -215,6 +221,7 @@ class ExperimentConfig(parts.Part):
     tuple[str, ...] | Mapping[str, players.Player | MakePlayer | str]
   ) = ()
 
+  curriculum: tuple[curricula.Rule, ...] = ()
   evaluation: Evaluation = Evaluation()  # noqa: RUF009
   init_from: str | None = None
   metrics: str | tuple[str, ...] = ()
@@ -242,6 +249,7 @@ class ExperimentConfig(parts.Part):
         f' ({self.metrics!r},).'
       )
     _ = self.fitness_metric  # Checks it.
+    curricula.check_rules(self.curriculum)
     for one in self.observers:
       if not isinstance(one, Observer):
         raise ValueError(

@@ -16,6 +16,7 @@ from ftwax import compilation, encodings, internal_rewards, types
 from ftwax.agents.actor_critic import replays
 from ftwax.environments import (
   action_masks,
+  curricula,
   episode_metrics,
   functional,
   game_vectors,
@@ -100,6 +101,9 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   opponents = _make_opponents(experiment, spec.environment)
   _check_select(experiment, spec)
   _check_fitness(experiment, spec, game)
+  for each in (game, evaluation_game):
+    if each is not None:
+      curricula.check_names(each.reset, experiment.curriculum)
   network = agent.make_network(spec.environment)
   memory_checks.check_network(network, experiment, spec)
   policy = agent.make_policy(network, spec.environment)

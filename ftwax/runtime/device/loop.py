@@ -157,12 +157,17 @@ class Loop:
       return state._replace(totals=self.start_totals())
     return self.start(state)
 
-  def start(self, state: LoopState) -> LoopState:
-    """Seats members and starts all games; replaces the rollout, if any."""
+  def start(self, state: LoopState, parameters: Any = ()) -> LoopState:
+    """Seats members and starts all games; replaces the rollout, if any.
+
+    Args:
+      state: before.
+      parameters: of games in place of their defaults; see `curricula`.
+    """
     seats_key, games_key, actor_key, key = jax.random.split(state.key, 4)
     seating, config = self.arena.seating, self.config
     seats = matchmaking.draw_seats(seats_key, state.population, seating, config)
-    arena_state, timestep = self.arena.reset(games_key, seats)
+    arena_state, timestep = self.arena.reset(games_key, seats, parameters)
     init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
     actors = jax.vmap(init)(jax.random.split(actor_key, config.num_members))
     absences = self.arena.games.spec.absences
