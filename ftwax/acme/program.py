@@ -11,11 +11,12 @@ import functools
 import os
 import pathlib
 import pickle
+import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -39,6 +40,7 @@ from ftwax.runtime import (
   prepare,
   run_records,
   runs,
+  signals,
 )
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
@@ -199,7 +201,10 @@ def run_experiment(
       )
       for label in program.groups
     }
-    with warnings.catch_warnings():
+    with (
+      warnings.catch_warnings(),
+      _notices_as_requests() as answer,
+    ):
       # Launchpad drops the objects of processes, and knows them by their ids.
       warnings.simplefilter('ignore', ResourceWarning)
       manager = lp.launch(
@@ -208,11 +213,49 @@ def run_experiment(
         terminal='current_terminal',
         local_resources=resources,
       )
-    manager.wait()
+      answer()
+      manager.wait()
   if manager.stop_event().is_set():
     print('Interrupted.', run_records.describe_saved(directory), flush=True)
     raise KeyboardInterrupt
   return _read_result(parts, directory)
+
+
+@contextlib.contextmanager
+def _notices_as_requests() -> Iterator[Callable[[], None]]:
+  """Ends a program by what clusters send as SIGTERM does: it saves.
+
+  They may send it to the processes of nodes, too, which ignore it from their
+  start on, as this process does until the caller says that they have started.
+  What a program handles itself stays with it.
+
+  A context manager.
+
+  Yields:
+    A function to call once the nodes have started.
+  """
+  is_main = threading.current_thread() is threading.main_thread()
+  free = [
+    signal.Signals[name]
+    for name in (signals.NOTICES if is_main else ())
+    if signal.getsignal(signal.Signals[name]) is signal.SIG_DFL
+  ]
+
+  def ask(signum: int, frame: Any) -> None:
+    del signum, frame
+    os.kill(os.getpid(), signal.SIGTERM)
+
+  def answer() -> None:
+    for signum in free:
+      signal.signal(signum, ask)
+
+  for signum in free:
+    signal.signal(signum, signal.SIG_IGN)
+  try:
+    yield answer
+  finally:
+    for signum in free:
+      signal.signal(signum, signal.SIG_DFL)
 
 
 class Replay:

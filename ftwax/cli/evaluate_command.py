@@ -72,7 +72,8 @@ def describe(row: Mapping[str, Any]) -> str:
   Args:
     row: see `evaluation.make_row`.
   """
-  from ftwax.records import log_values  # Slow imports.
+  from ftwax.environments import episode_metrics  # Slow imports.
+  from ftwax.records import log_values
   from ftwax.reporting import comparison
 
   show = log_values.format_value
@@ -90,6 +91,11 @@ def describe(row: Mapping[str, Any]) -> str:
     'cross_play': 'mean return of mixed teams',
   }
   lines += [f'{names[n]}: {show(row[n])}' for n in names if n in row]
+  lines += [
+    f'mean {name.removeprefix(episode_metrics.PREFIX)}: {show(row[name])}'
+    for name in row
+    if name.startswith(episode_metrics.PREFIX)
+  ]
   for role, value in enumerate(row.get('role_returns', ())):
     lines.append(f'mean return in role {role}: {show(value)}')
   elo = [round(points) for points in row.get('member_elo', ())]

@@ -1,8 +1,9 @@
 """Exports an agent of a run to a file that other programs run.
 
 The file is one step of the policy, with the recurrent state among its inputs
-and outputs. It is compared with the agent on 1,000 steps of the run's
-environment. ONNX requires the extra `onnx`.
+and outputs, for any number of environments. It is compared with the agent on
+1,000 steps of the run's environment, at 1, 3 and 64 rows. ONNX requires the
+extra `onnx`.
 """
 
 import contextlib
@@ -11,6 +12,9 @@ import os
 import pathlib
 
 from ftwax.cli import flags, sources
+
+# Games whose steps the file is compared on.
+_NUM_GAMES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,12 +28,10 @@ class Options(sources.RunOptions):
   out: str | None = flags.flag(
     None, 'Path of the file; by default member_N.FORMAT, in this folder.'
   )
-  rows: int = flags.flag(1, 'Environments that a call acts in.')
 
 
 def run(options: Options) -> int:
-  """Writes the file, and prints its arrays and the difference."""
-  flags.check_positive(options, 'rows')
+  """Writes the file, and prints its arrays and the differences."""
   run_dir = sources.find_run(options.run)
   # Slow imports: a wrong path or flag fails before them.
   from ftwax.cli import past_runs
@@ -50,22 +52,23 @@ def run(options: Options) -> int:
   )
   temporary = path.with_name(f'.{path.name}')
   try:
-    step = portable.write(agent, temporary, options.format, options.rows)
+    step = portable.write(agent, temporary, options.format)
     games = game_vectors.make_games(
-      experiment.evaluation_factory, range(options.rows), 'export'
+      experiment.evaluation_factory, range(_NUM_GAMES), 'export'
     )
     with contextlib.closing(games):
-      difference = portable.check(agent, step, games, options.rows)
+      differences = portable.check(agent, step, games)
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
-  inputs = portable.example(agent, options.rows)
-  for title, arrays in {'inputs': inputs, 'outputs': step(inputs)}.items():
+  for title, arrays in portable.describe(agent, step).items():
     print(f'{title}:')
-    for key, value in sorted(arrays.items()):
-      print(f'  {key:24} {value.dtype.name} {list(value.shape)}')
+    for name, array in arrays.items():
+      print(f'  {name:24} {array}')
   print(
-    f'{path} ({path.stat().st_size:,} bytes): its logits differ from the'
-    f" agent's by at most {difference:.1e} in 1,000 steps."
+    f'{path} ({path.stat().st_size:,} bytes) acts as the agent; largest'
+    ' difference of logits in 1,000 steps:'
   )
+  for num_rows, difference in differences.items():
+    print(f'  {portable.ROWS}={num_rows:<5} {difference:.1e}')
   return 0

@@ -55,6 +55,11 @@ class SweepFlags:
   )
   draws: int = flags.flag(8, 'Cells that are drawn, if a field has a prior.')
   seeds: int = flags.flag(3, 'Seeds of each cell, from --seed on.')
+  objective: str = flags.flag(
+    'episode_return',
+    'What cells are compared by, such as metrics/success; a minus in front if'
+    ' less is better.',
+  )
   runtime: str = 'device'
 
 
@@ -102,7 +107,7 @@ def run(options: Options) -> int:
     drawn = sweeps.draw(priors, chosen.draws, chosen.seed)
     cells = [{**cell, **values} for cell in cells for values in drawn]
   seeds = range(chosen.seed, chosen.seed + chosen.seeds)
-  sweeps.run(experiment, cells, seeds, chosen.run_dir)
+  sweeps.run(experiment, cells, seeds, chosen.run_dir, chosen.objective)
   return 0
 
 

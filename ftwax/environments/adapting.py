@@ -20,6 +20,9 @@ _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
 # Arguments of functions that make vectors.
 _NUMBERS_OF_ROWS = 'num_envs', 'num_environments'
 
+# Attributes of Gymnasium's vectors.
+_OF_VECTORS = 'num_envs', 'single_observation_space', 'single_action_space'
+
 # Anything that `accept` accepts.
 Environment = (
   str
@@ -113,8 +116,7 @@ def wrap(environment: Any, seed: int, **options: Any) -> Any:
       ) from None
   if jax_adapters.is_pure(environment):
     return jax_adapters.from_brax(environment)
-  # Some are both by their base classes, such as envpool's.
-  is_vector = _is_gymnasium(environment, 'vector.VectorEnv')
+  is_vector = _is_vector(environment)
   if not is_vector and not _is_gymnasium(environment, 'Env'):
     return environment
   from ftwax.environments import gymnasium_adapter
@@ -135,7 +137,7 @@ def accept(environment: Any) -> Environment:
   Raises:
     TypeError: if it is something else, or cannot be copied.
   """
-  is_vector = _is_gymnasium(environment, 'vector.VectorEnv')
+  is_vector = _is_vector(environment)
   if _is_gymnasium(environment, 'Env') and not is_vector:
     return _copies(environment)
   if jax_adapters.is_pure(environment):
@@ -269,7 +271,7 @@ def check_made(made: Any) -> None:
 def _remedy(environment: Any) -> str:
   """Returns what to do with an environment that is not accepted."""
   kind = type(environment).__name__
-  if _is_gymnasium(environment, 'vector.VectorEnv'):
+  if _is_vector(environment):
     return (
       'pass a function of a seed that makes it, or of num_envs and seed:'
       ' lambda num_envs, seed: gymnasium.make_vec(name, num_envs)'
@@ -314,6 +316,18 @@ def _is_gymnasium(environment: Any, kind: str) -> bool:
   for name in kind.split('.'):
     library = getattr(library, name, None)
   return library is not None and isinstance(environment, library)
+
+
+def _is_vector(environment: Any) -> bool:
+  """Returns whether an environment of Gymnasium's is a vector.
+
+  By its base class, or by its attributes, as some derive from `gymnasium.Env`
+  alone. Others have both bases, such as envpool's.
+  """
+  return _is_gymnasium(environment, 'vector.VectorEnv') or (
+    _is_gymnasium(environment, 'Env')
+    and all(hasattr(environment, name) for name in _OF_VECTORS)
+  )
 
 
 def _copies(environment: Any) -> Callable[[int], Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ftwax import trees, types
 from ftwax.environments import (
+  curricula,
   environment_faults,
   episode_metrics,
   functional,
@@ -60,6 +61,7 @@ class CompiledGames:
     if self._made.metrics is not None:
       self._metrics = jax.jit(self._made.metrics)
     self.measure(())
+    self._parameters: curricula.Values = curricula.defaults(game.reset)
     self._key = jax.random.PRNGKey(seed)
     self._state: Any = None
 
@@ -71,7 +73,9 @@ class CompiledGames:
   def reset(self) -> dm_env.TimeStep:
     """Starts all games."""
     self._checker.restart()
-    self._key, self._state, timestep = self._call('reset', self._key)
+    self._key, self._state, timestep = self._call(
+      'reset', self._key, self._parameters
+    )
     return self._checker.check(timestep)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
@@ -106,6 +110,12 @@ class CompiledGames:
       chosen.append(episode_metrics.select(self._metric_names, own))
     return chosen
 
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next episodes other parameters; see `curricula`."""
+    self._parameters = {**self._parameters, **values}
+    if self._state is not None:
+      self._state = functional.set_parameters(self._state, values)
+
   def play_whole_games(self) -> None:
     """Does nothing: games have no lives."""
 
@@ -121,9 +131,11 @@ class CompiledGames:
   def close(self) -> None:
     """Does nothing, since JAX games hold no resources besides memory."""
 
-  def _reset_rows(self, key: types.Key) -> tuple[types.Key, Any, Any]:
+  def _reset_rows(
+    self, key: types.Key, parameters: curricula.Values
+  ) -> tuple[types.Key, Any, Any]:
     key, reset_key = jax.random.split(key)
-    state, timestep = self._made.reset(reset_key)
+    state, timestep = self._made.reset(reset_key, parameters)
     return key, state, self._to_rows(timestep)
 
   def _step_rows(self, state: Any, action: types.ArrayTree) -> tuple[Any, Any]:

@@ -27,6 +27,9 @@ PREFIX = 'metrics/'
 # The option `metrics` of an experiment.
 Names = str | tuple[str, ...]
 
+# The return of episodes, by its name in logs.
+RETURN = 'episode_return'
+
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 
 
@@ -93,6 +96,40 @@ def select(names: Names, found: Mapping[str, float]) -> dict[str, float]:
     return dict(found)
   chosen = (*names, *SUCCESS)
   return {name: found[name] for name in chosen if name in found}
+
+
+def read_criterion(field: str, criterion: str) -> tuple[str, float]:
+  """Returns what a criterion of runs or members compares, and its sign.
+
+  Args:
+    field: name of the option, for messages.
+    criterion: `RETURN`; or the name of a metric in logs, such as
+      `metrics/is_success`; with a minus in front if smaller values are better,
+      as in `-metrics/distance`.
+
+  Returns:
+    The name of the metric, without `PREFIX`, or '' for the return; and 1 or -1.
+
+  Raises:
+    ValueError: if the criterion is neither.
+  """
+  name = criterion.removeprefix('-')
+  sign = 1.0 if name == criterion else -1.0
+  if name == RETURN:
+    return '', sign
+  if not name.startswith(PREFIX) or name == PREFIX:
+    raise ValueError(
+      f'{field} ({criterion!r}) must be {RETURN!r} or a metric such as'
+      f" '{PREFIX}is_success', with a minus in front if less is better; choose"
+      f" '{PREFIX}{name}'."
+    )
+  return name.removeprefix(PREFIX), sign
+
+
+def with_name(names: Names, name: str) -> Names:
+  """Returns names with one more, if it is one."""
+  is_there = not name or isinstance(names, str) or name in names
+  return names if is_there else (*names, name)
 
 
 class Missing:

@@ -27,6 +27,7 @@ from dm_env import specs
 from ftwax import scans, trees, types
 from ftwax.environments import (
   absences,
+  curricula,
   episode_metrics,
   game_pages,
   games,
@@ -44,7 +45,7 @@ Measure = Callable[[State], Mapping[str, types.Array]]
 # may use the full state of the game.
 Script = Callable[[types.Key, State, types.Array], types.ArrayTree]
 
-Reset = Callable[[types.Key], tuple[State, dm_env.TimeStep]]
+Reset = Callable[..., tuple[State, dm_env.TimeStep]]
 Step = Callable[[State, types.ArrayTree], tuple[State, dm_env.TimeStep]]
 
 
@@ -53,7 +54,8 @@ class FunctionalEnvironment(NamedTuple):
 
   Attributes:
     spec: shapes and dtypes, without a batch axis.
-    reset: starts an episode.
+    reset: starts an episode, given a random key; and parameters, if it has
+      any (see `curricula`).
     step: continues an episode; must not be called after `LAST`, unless the
       environment comes from `vectorize`.
     page: displays the environment in the browser; None if it cannot be shown.
@@ -132,6 +134,8 @@ class VectorState(NamedTuple):
     key: uint32 [B, 2], each environment's random key for its next episodes.
     owed: what seats are owed, if they may be absent; see `absences`.
     spares: from `make_spares`, or `()`, as in what `step` returns.
+    parameters: float32 [B] by name, which the next episodes begin with, or
+      `()`; see `curricula`.
   """
 
   state: State
@@ -139,6 +143,7 @@ class VectorState(NamedTuple):
   key: types.Key
   owed: Any = ()
   spares: Any = ()
+  parameters: Any = ()
 
 
 def restart(
@@ -190,7 +195,8 @@ def vectorize(
 ) -> AnyEnvironment:
   """Returns `B` parallel environments, which reset automatically.
 
-  `reset(key)` starts all of them; a key of [B, 2] holds one for each.
+  `reset(key, parameters)` starts all of them; a key of [B, 2] holds one for
+  each. Parameters, numbers by name, may be left out; see `curricula`.
   `step(state, action)` takes leaves [B, ...]. Rows whose previous timestep was
   `LAST` ignore the action and return the `FIRST` timestep of a new episode.
   Each row depends only on the key and on its own actions.
@@ -219,11 +225,16 @@ def vectorize(
     scans.num_operations(environment.reset, jax.random.PRNGKey(0)) <= 128
   )
 
-  def reset(key: types.Key) -> Any:
+  defaults = curricula.defaults(environment.reset)
+
+  def reset(key: types.Key, parameters: Any = ()) -> Any:
     key = trees.raw_key(key)
     if key.ndim == 1:
       key = jax.random.split(key, num_environments)
-    return _start(environment, key)
+    values: Any = ()
+    if defaults:
+      values = fill_parameters(defaults | dict(parameters), num_environments)
+    return _start(environment, key, values)
 
   def step(vector_state: VectorState, action: types.ArrayTree) -> Any:
     # Rows after `LAST` are stepped as well; the result is replaced below.
@@ -231,9 +242,13 @@ def vectorize(
     is_last, owed = _is_last(environment, timestep), vector_state.owed
     if environment.spec.absences:
       timestep, owed = absences.pay(owed, timestep)
-    stepped = VectorState(state, is_last, vector_state.key, owed), timestep
+    key, parameters = vector_state.key, vector_state.parameters
+    stepped = (
+      VectorState(state, is_last, key, owed, parameters=parameters),
+      timestep,
+    )
     if resets_all:
-      started = _start(environment, vector_state.key)
+      started = _start(environment, key, parameters)
       return trees.where_rows(vector_state.is_last, started, stepped)
 
     def start_some(carry: Any) -> Any:
@@ -243,7 +258,8 @@ def vectorize(
       by_place = jnp.pad(waiting, (0, padding)).reshape(-1, num_places)
       first = by_place.argmax(axis=0) * num_places + jnp.arange(num_places)
       starts = waiting & (first[place] == row)
-      started = _start(environment, vector_state.key[first])
+      own = trees.take(parameters, first)
+      started = _start(environment, key[first], own)
       rows = trees.take(started, place)
       return waiting & ~starts, trees.where_rows(starts, rows, current)
 
@@ -258,7 +274,12 @@ def vectorize(
       lambda carry: carry[0].any(), start_some, (waiting, stepped)
     )[1]
 
-  vector = environment._replace(reset=reset, step=step)
+  return _read_rows(environment)._replace(reset=reset, step=step)
+
+
+def _read_rows(environment: AnyEnvironment) -> AnyEnvironment:
+  """Returns an environment whose outcomes and metrics are those of rows."""
+  vector = environment
   if isinstance(vector, FunctionalGame):
     outcome = jax.vmap(vector.outcome)
     vector = vector._replace(outcome=lambda state: outcome(state.state))
@@ -280,9 +301,7 @@ def choose_metrics(
   measure = game.metrics
   if measure is None:
     return game
-  state, _ = jax.eval_shape(game.reset, jax.random.PRNGKey(0))
-  found = jax.eval_shape(measure, state)
-  scalars = {name: 0.0 for name in found if found[name].shape == ()}
+  scalars = _measured_scalars(game)
   episode_metrics.Missing(names).check(scalars)
   chosen = tuple(episode_metrics.select(names, scalars))
   if not chosen:
@@ -293,6 +312,32 @@ def choose_metrics(
     return {name: jnp.asarray(measured[name], float) for name in chosen}
 
   return game._replace(metrics=measure_chosen)
+
+
+def check_metric(game: FunctionalGame, field: str, name: str) -> None:
+  """Raises a ValueError if a single game does not measure a scalar.
+
+  Args:
+    game: a single game.
+    field: name of the option that names it, for messages.
+    name: its name.
+  """
+  found = _measured_scalars(game)
+  if name not in found:
+    names = [episode_metrics.PREFIX + one for one in sorted(found)]
+    raise ValueError(
+      f"{field} ('{episode_metrics.PREFIX}{name}') must be a scalar that the"
+      f' environment measures; choose from {[episode_metrics.RETURN, *names]}.'
+    )
+
+
+def _measured_scalars(game: FunctionalGame) -> dict[str, float]:
+  """Returns zeros by the names of scalars that a single game measures."""
+  if game.metrics is None:
+    return {}
+  state, _ = jax.eval_shape(game.reset, jax.random.PRNGKey(0))
+  found = jax.eval_shape(game.metrics, state)
+  return {name: 0.0 for name in found if found[name].shape == ()}
 
 
 def make_spares(vector: AnyEnvironment, state: VectorState) -> Any:
@@ -313,19 +358,44 @@ def make_spares(vector: AnyEnvironment, state: VectorState) -> Any:
   is_faster = scans.counts_launches() and (
     scans.num_operations(vector.reset, state.key) <= 2_000
   )
-  return (state.key, vector.reset(state.key)) if is_faster else ()
+  if not is_faster:
+    return ()
+  return state.key, vector.reset(state.key, state.parameters)
+
+
+def fill_parameters(values: Any, num_rows: int) -> dict[str, types.Array]:
+  """Returns parameters of rows, float32 [B], from numbers or rows by name."""
+  return {
+    name: jnp.broadcast_to(jnp.asarray(value, jnp.float32), (num_rows,))
+    for name, value in values.items()
+  }
+
+
+def set_parameters(state: VectorState, values: curricula.Values) -> VectorState:
+  """Returns the state of a vector whose next episodes have other parameters."""
+  rows = {
+    name: jnp.full_like(leaf, values.get(name, leaf))
+    for name, leaf in state.parameters.items()
+  }
+  return state._replace(parameters=rows)
 
 
 def _start(
-  environment: FunctionalEnvironment | FunctionalGame, keys: types.Array
+  environment: FunctionalEnvironment | FunctionalGame,
+  keys: types.Array,
+  parameters: Any,
 ) -> tuple[VectorState, dm_env.TimeStep]:
   """Starts an episode for each of the keys [B, 2]."""
   split = jax.vmap(jax.random.split)(keys)
   next_keys, reset_keys = split[:, 0], split[:, 1]
-  state, timestep = jax.vmap(environment.reset)(reset_keys)
+  given = (parameters,) if parameters else ()
+  state, timestep = jax.vmap(environment.reset)(reset_keys, *given)
   owed: Any = absences.start(timestep) if environment.spec.absences else ()
   is_last = _is_last(environment, timestep)
-  return VectorState(state, is_last, next_keys, owed), timestep
+  vector_state = VectorState(
+    state, is_last, next_keys, owed, parameters=parameters
+  )
+  return vector_state, timestep
 
 
 def _is_last(
@@ -356,16 +426,30 @@ def see(
     state, timestep = result
     return state, timestep._replace(observation=view(timestep.observation))
 
-  _, first = jax.eval_shape(
-    lambda key: show(environment.reset(key)), jax.random.PRNGKey(0)
-  )
+  reset = _map_reset(environment, show)
+  _, first = jax.eval_shape(reset, jax.random.PRNGKey(0))
   seen = observations or array_specs(first.observation)
   return FunctionalEnvironment(
     environment.spec._replace(observations=seen),
-    lambda key: show(environment.reset(key)),
+    reset,
     lambda state, action: show(environment.step(state, action)),
     metrics=environment.metrics,
   )
+
+
+def _map_reset(
+  environment: FunctionalEnvironment, function: Callable[[Any], Any]
+) -> Reset:
+  """Returns a reset that applies a function, with the same parameters."""
+  defaults = curricula.defaults(environment.reset)
+  if not defaults:
+    return lambda key: function(environment.reset(key))
+
+  def reset(key: types.Key, parameters: Any = defaults) -> Any:
+    own: Any = environment.reset
+    return function(own(key, parameters))
+
+  return reset
 
 
 def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
@@ -374,18 +458,17 @@ def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
   def add_player(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     return jax.tree.map(lambda leaf: leaf[None], timestep)
 
-  def reset(key: types.Key) -> Any:
-    state, timestep = environment.reset(key)
+  def add_to(result: tuple[State, dm_env.TimeStep]) -> Any:
+    state, timestep = result
     return state, add_player(timestep)
 
   def step(state: State, action: types.ArrayTree) -> Any:
     action = trees.take(action, 0)
-    state, timestep = environment.step(state, action)
-    return state, add_player(timestep)
+    return add_to(environment.step(state, action))
 
   return FunctionalGame(
     spec=environment.spec,
-    reset=reset,
+    reset=_map_reset(environment, add_to),
     step=step,
     teams=(0,),
     event_names=games.event_names_of(environment.spec),

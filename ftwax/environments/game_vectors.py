@@ -20,6 +20,7 @@ from ftwax.environments import (
   absences,
   adapting,
   compiled_games,
+  curricula,
   environment_faults,
   episode_metrics,
   functional,
@@ -86,6 +87,13 @@ class GameVector(Protocol):
   def play_whole_games(self) -> None:
     """Ends episodes with games alone, and not with lives, from the next on."""
 
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next episodes other parameters; see `curricula`.
+
+    Raises:
+      ValueError: if the environments take none.
+    """
+
   def save(self) -> Any:
     """Returns a pytree to restore; None for Python games."""
 
@@ -145,6 +153,13 @@ class VectorGames(vector.PythonGames):
     """Ends episodes with games alone, and not with lives, from the next on."""
     if hasattr(self._environments, 'play_whole_games'):
       self._environments.play_whole_games()
+
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next episodes other parameters; see `curricula`."""
+    environments: Any = self._environments
+    if not hasattr(environments, curricula.METHOD):
+      curricula.fail(environments, values)
+    environments.set_parameters(values)
 
   def close(self) -> None:
     """Closes the environments."""

@@ -27,6 +27,7 @@ from dm_env import specs
 from ftwax import trees, types
 from ftwax.environments import (
   compiled_games,
+  curricula,
   episode_metrics,
   game_vectors,
   games,
@@ -145,6 +146,9 @@ class _Worker:
 
   def episode_metrics(self, places: list[int]) -> list[dict[str, float]]:
     return self._games.episode_metrics(places)
+
+  def set_parameters(self, values: curricula.Values) -> None:
+    self._games.set_parameters(values)
 
   def play_whole_games(self) -> None:
     self._games.play_whole_games()

@@ -29,6 +29,7 @@ from numpy import typing as npt
 from ftwax import encodings, import_guard, trees, types
 from ftwax.environments import (
   action_masks,
+  curricula,
   episode_metrics,
   gymnasium_spaces,
   specified,
@@ -100,6 +101,7 @@ class GymnasiumEnvironment(_Converted):
     self._seed = seed
     self._options = options
     self._num_resets = 0
+    self._parameters: curricula.Values = {}
     super().__init__(env, env.observation_space, env.action_space)
     self._must_reset = True
     self._meter = episode_metrics.Meter()
@@ -148,6 +150,8 @@ class GymnasiumEnvironment(_Converted):
   def _reset(self) -> tuple[Any, Any]:
     """Resets the environment; returns the observation and `info`."""
     options = self._options and self._options(self._num_resets)
+    if self._parameters:
+      options = {**(options or {}), **self._parameters}
     with self._guard():
       returned = self._env.reset(seed=self._seed, options=options)
     if not (isinstance(returned, tuple) and len(returned) == 2):
@@ -210,6 +214,14 @@ class GymnasiumEnvironment(_Converted):
     """Asks for metrics over all steps of episodes."""
     self._meter.measure(names)
     self._measures = self._meter.is_on
+
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next episodes other parameters; see `curricula`."""
+    self._first = None
+    if self._env.has_wrapper_attr(curricula.METHOD):
+      self._env.get_wrapper_attr(curricula.METHOD)(dict(values))
+    else:
+      self._parameters = dict(values)
 
   def play_whole_games(self) -> None:
     """Ends episodes with games alone, and not with lives, from the next on."""
@@ -426,6 +438,21 @@ class GymnasiumVectorEnvironment(_Converted):
       self._one_by_one.measure(names)
     for meter in self._meters:
       meter.measure(names)
+
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next episodes other parameters; see `curricula`."""
+    if self._one_by_one is not None:
+      self._one_by_one.set_parameters(values)
+      return
+    self._first = None
+    vector_env: Any = self._vector_env
+    if hasattr(vector_env, curricula.METHOD):
+      vector_env.set_parameters(dict(values))
+      return
+    try:
+      vector_env.call(curricula.METHOD, dict(values))
+    except (AttributeError, NotImplementedError):
+      curricula.fail(self._vector_env, values)
 
   def play_whole_games(self) -> None:
     """Ends episodes with games alone, and not with lives, from the next on."""

@@ -26,6 +26,7 @@ from numpy import typing as npt
 from ftwax import distributions, import_guard, trees, types
 from ftwax.environments import (
   action_masks,
+  curricula,
   episode_metrics,
   games,
   gymnasium_spaces,
@@ -116,6 +117,7 @@ class PettingZooGame(games.SpecifiedGame):
     self._actions = actions
     self._in_turns = hasattr(env, 'agent_iter')
     self._seed = seed
+    self._parameters: curricula.Values = {}
     # What the first reset returned, until it is handed out.
     self._first: Any = None
     self._masks = self._find_masks(views)
@@ -168,7 +170,8 @@ class PettingZooGame(games.SpecifiedGame):
   def _reset(self) -> tuple[Any, Any]:
     """Resets the environment; returns observations and `infos`."""
     with self._guard():
-      returned = self._env.reset(seed=self._seed)
+      options = {'options': self._parameters} if self._parameters else {}
+      returned = self._env.reset(seed=self._seed, **options)
     self._seed = None
     if self._in_turns:
       return None, self._env.infos
@@ -253,6 +256,15 @@ class PettingZooGame(games.SpecifiedGame):
     means = episode_metrics.average([*self._measured.values()])
     prefix = episode_metrics.PREFIX
     return {name.removeprefix(prefix): mean for name, mean in means.items()}
+
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next games other parameters; see `curricula`."""
+    self._first = None
+    own = getattr(self._env, curricula.METHOD, None)
+    if own is not None:
+      own(dict(values))
+    else:
+      self._parameters = dict(values)
 
   def render(self) -> Any:
     """Returns an image of the present state, in `env.render_mode`."""

@@ -29,6 +29,7 @@ import numpy as np
 
 from ftwax import parts, registry, types
 from ftwax.environments import (
+  curricula,
   environment_faults,
   episode_metrics,
   game_vectors,
@@ -181,6 +182,10 @@ class ProcessGames(vector.PythonGames):
   def play_whole_games(self) -> None:
     """Ends episodes with games alone, and not with lives, from the next on."""
     self._call_all('play_whole_games')
+
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next episodes other parameters; see `curricula`."""
+    self._call_all(curricula.METHOD, dict(values))
 
   def _ask(self, command: str, places: Sequence[int]) -> list[Any]:
     """Returns what processes tell of each of some of their games."""

@@ -20,6 +20,7 @@ from dm_env import specs
 
 from ftwax import registry, trees, types
 from ftwax.environments import (
+  curricula,
   environment_faults,
   episode_metrics,
   games,
@@ -136,6 +137,10 @@ class PythonGames(specified.Specified, dm_env.Environment):
   def play_whole_games(self) -> None:
     """Does nothing: games have no lives."""
 
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next episodes other parameters; see `curricula`."""
+    curricula.fail(self, values)
+
   def _select(
     self, found: Sequence[Mapping[str, Any]]
   ) -> list[dict[str, float]]:
@@ -246,6 +251,13 @@ class VectorEnvironment(PythonGames):
     if not hasattr(self._environments[0], 'episode_metrics'):
       return super().episode_metrics(places)
     return self._select(self._call('episode_metrics', places))
+
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next episodes other parameters; see `curricula`."""
+    for environment in self._environments:
+      if not hasattr(environment, curricula.METHOD):
+        curricula.fail(environment, values)
+      environment.set_parameters(values)
 
   def play_whole_games(self) -> None:
     """Ends episodes with games alone, and not with lives, from the next on."""
@@ -429,6 +441,13 @@ class JoinedVectors(specified.Specified, dm_env.Environment):
           break
         place -= len(rows)  # noqa: PLW2901
     return found
+
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next episodes other parameters; see `curricula`."""
+    for each in self._vectors:
+      if not hasattr(each, curricula.METHOD):
+        curricula.fail(each, values)
+      each.set_parameters(values)
 
   def play_whole_games(self) -> None:
     """Ends episodes with games alone, and not with lives, from the next on."""

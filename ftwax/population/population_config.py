@@ -25,6 +25,9 @@ class PopulationConfig(parts.Part):
     burn_in_games: number of games, or episodes of a single-agent task, that a
       member plays before its first exploit and between exploits.
     num_returns: number of last returns that determine a member's fitness.
+    fitness: what takes the place of the returns where the environment measures
+      it: a metric such as `metrics/is_success`, or `-metrics/distance` if less
+      is better; see `environments.episode_metrics`.
     min_decided_fraction: a member past its burn-in draws new hyperparameters
       and internal rewards from their priors if less than this fraction of its
       games since its last change had a winner. Where nobody wins, ratings do
@@ -51,6 +54,7 @@ class PopulationConfig(parts.Part):
   explore: exploring.ExploreRule = exploring.Perturb()  # noqa: RUF009
   burn_in_games: int = parts.option(1000, low=0)
   num_returns: int = parts.option(10, low=1)
+  fitness: str = 'episode_return'
   min_decided_fraction: float = parts.option(0.0, low=0, high=1)
   crossover_probability: float = parts.option(0.0, low=0, high=1)
 

@@ -60,9 +60,6 @@ EXPLANATION = (
 )
 POINTS = 'The last return of each seed, with these intervals.'
 
-# Columns of the table that the page shows.
-_NUM_SHOWN = 6
-
 # Points on a curve; each is the mean over an interval of steps.
 _NUM_POINTS = 40
 
@@ -77,6 +74,8 @@ class Run(NamedTuple):
     whole: mean return of all episodes, which reflects the speed of learning.
     steps: number of actor steps.
     seconds: duration of training.
+    success: share of the last episodes that succeeded; NaN if the environment
+      does not say.
   """
 
   directory: pathlib.Path
@@ -85,12 +84,16 @@ class Run(NamedTuple):
   whole: float
   steps: int
   seconds: float
+  success: float = float('nan')
 
   @property
   def is_finished(self) -> bool:
     """Whether the run has taken all its steps."""
     return self.steps >= self.config.get('max_num_actor_steps', 0)
 
+
+# The column of the table that the page leaves out.
+_EACH = 'each run'
 
 Rows = Mapping[str, Sequence[Run]]
 
@@ -115,13 +118,27 @@ def read(run_dir: str | os.PathLike[str]) -> Run:
     last = curves.last_mean(episodes)
     whole = np.average(episodes.returns, weights=episodes.num_episodes)
     return Run(
-      directory, config, last, float(whole), max(steps + saved), max(seconds)
+      directory,
+      config,
+      last,
+      float(whole),
+      max(steps + saved),
+      max(seconds),
+      _read_success(directory),
     )
   except (OSError, ValueError, LookupError, TypeError) as error:
     raise ValueError(
       f'run ({directory}) must be the directory of a run with a finished'
       f' episode, and cannot be read ({error}); give one below runs/.'
     ) from None
+
+
+def _read_success(directory: pathlib.Path) -> float:
+  for name in curves.SUCCESS:
+    episodes = curves.read_returns(directory, 'train', name)
+    if len(episodes.steps):
+      return curves.last_mean(episodes)
+  return float('nan')
 
 
 def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -155,10 +172,13 @@ def make_table(rows: Rows) -> list[list[str]]:
 
   The last column has the return of each run, if a row has several.
   """
+  has_success = any(
+    np.isfinite(run.success) for runs in rows.values() for run in runs
+  )
   table = [
-    ['', 'mean return', 'runs']
+    ['', 'mean return', *['success'] * has_success, 'runs']
     + ['over all episodes', 'steps', 'seconds']
-    + ['each run'] * any(len(runs) > 1 for runs in rows.values())
+    + [_EACH] * any(len(runs) > 1 for runs in rows.values())
   ]
   for name, runs in rows.items():
     steps, seconds = (
@@ -170,7 +190,9 @@ def make_table(rows: Rows) -> list[list[str]]:
     last = format_interval([run.last for run in runs])
     whole = format_interval([run.whole for run in runs])
     each = ' '.join(log_values.format_value(run.last) for run in runs)
-    line = [name, last, str(len(runs)), whole, steps, seconds, each]
+    success = format_interval([run.success for run in runs])
+    line = [name, last, *[success] * has_success, str(len(runs))]
+    line += [whole, steps, seconds, each]
     table.append(line[: len(table[0])])
   return table
 
@@ -203,7 +225,9 @@ def write_page(
     The path of the page.
   """
   # Each run has a line of its own below.
-  head, *lines = (line[:_NUM_SHOWN] for line in make_table(rows))
+  table = make_table(rows)
+  num_shown = len(table[0]) - (_EACH in table[0])
+  head, *lines = (line[:num_shown] for line in table)
   lasts = {name: [run.last for run in runs] for name, runs in rows.items()}
   body = [
     page.heading('Results'),

@@ -11,12 +11,17 @@ import numpy as np
 from ftwax import types
 from ftwax.records import files, loggers, recent_episodes
 
+# What a log calls the return, and the beginning of other names that
+# environments measure; see `environments.episode_metrics`.
+RETURN, METRICS = 'episode_return', 'metrics/'
+SUCCESS = 'metrics/is_success', 'metrics/success'
+
 # Of steps, in which the page of a run shows the mean return.
 _NUM_INTERVALS = 150
 
 
 class Returns(NamedTuple):
-  """The returns in a log of `n` rows.
+  """The returns in a log of `n` rows, or another value of episodes.
 
   Attributes:
     steps: float64 [n], environment steps, ascending.
@@ -34,26 +39,42 @@ def can_plot(run_dir: str | os.PathLike[str]) -> bool:
   return bool(_log_paths(pathlib.Path(run_dir), 'train'))
 
 
-def figure(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
+def figure(
+  run_dir: str | os.PathLike[str], key: str = RETURN
+) -> dict[str, Any] | None:
   """Returns the curves of training and evaluation for `page.charts`, if any.
 
-  Rows whose return is not finite are left out.
+  Rows whose value is not finite are left out.
 
   Logs that are damaged are left out, with a warning.
+
+  Args:
+    run_dir: directory of a run.
+    key: name of the value in logs.
   """
   lines: list[dict[str, Any]] = []
   words = {'train': 'training', 'evaluation': 'evaluation'}
   for color, (label, name) in enumerate(words.items()):
-    episodes = files.read_or_warn(read_returns, run_dir, label)
+    episodes = files.read_or_warn(read_returns, run_dir, label, key)
     if episodes is not None and len(episodes.steps):
       lines.append({'name': name, 'color': color, **_intervals(episodes)})
   if not lines:
     return None
   ends = ', '.join(f'{line["name"]} {line["y"][-1]:.4g}' for line in lines)
+  what = 'the return' if key == RETURN else key
   return {
     'kind': 'lines', 'x': 'steps', 'lines': lines,
-    'alt': f'Line chart of the return over steps, at the end: {ends}.',
+    'alt': f'Line chart of {what} over steps, at the end: {ends}.',
   }  # fmt: skip
+
+
+def metric_names(run_dir: str | os.PathLike[str]) -> list[str]:
+  """Returns the names in logs of what the environment measures, sorted."""
+  names: set[str] = set()
+  for label in ('train', 'evaluation'):
+    logs = files.read_or_warn(_read_logs, run_dir, label) or []
+    names.update(*(row for log in logs for row in log))
+  return sorted(name for name in names if name.startswith(METRICS))
 
 
 def _intervals(episodes: Returns) -> dict[str, list[float]]:
@@ -113,37 +134,47 @@ def _log_paths(run_dir: pathlib.Path, label: str) -> list[pathlib.Path]:
   return sorted(p for p in directory.glob('*') if pattern.fullmatch(p.name))
 
 
-def read_returns(run_dir: str | os.PathLike[str], label: str) -> Returns:
+def read_returns(
+  run_dir: str | os.PathLike[str], label: str, key: str = RETURN
+) -> Returns:
   """Reads the returns in the logs of all instances of a label.
 
   Args:
     run_dir: directory of a run.
     label: e.g. 'train' or 'evaluation'.
+    key: name of the value in place of the return.
 
   Raises:
     ValueError: if a log is damaged.
   """
-  paths = _log_paths(pathlib.Path(run_dir), label)
-  logs = [loggers.read_jsonl(path) for path in paths]
+  logs = _read_logs(run_dir, label)
   with files.reading(loggers.log_path(run_dir, label), 'returns of episodes'):
-    return _to_returns(logs)
+    return _to_returns(logs, key)
 
 
-def _to_returns(logs: Sequence[Sequence[Mapping[str, Any]]]) -> Returns:
+def _read_logs(
+  run_dir: str | os.PathLike[str], label: str
+) -> list[Sequence[Mapping[str, Any]]]:
+  """Returns the rows of the logs of all instances of a label."""
+  paths = _log_paths(pathlib.Path(run_dir), label)
+  return [loggers.read_jsonl(path) for path in paths]
+
+
+def _to_returns(
+  logs: Sequence[Sequence[Mapping[str, Any]]], key: str
+) -> Returns:
   rows: list[Mapping[str, Any]] = []
   for log in logs:
     episodes = [
-      row
-      for row in log
-      if 'episode_return' in row and row.get('actor_steps') is not None
+      row for row in log if key in row and row.get('actor_steps') is not None
     ]
     rows += loggers.drop_replaced(episodes, _steps, repeats=True)
   rows.sort(key=_steps)
   numbers = [
-    (row['actor_steps'], row['episode_return'], row.get('num_episodes', 1))
+    (row['actor_steps'], row[key], row.get('num_episodes', 1))
     for row in rows
     # Loggers write null for non-finite numbers.
-    if isinstance(row['episode_return'], int | float)
+    if isinstance(row[key], int | float)
   ]
   return Returns(*np.array(numbers, np.float64).reshape(-1, 3).T)
 

@@ -470,9 +470,21 @@ def _evolution(
 
 
 def _curves(run_dir: pathlib.Path) -> list[str]:
-  """Returns the section of the returns of training and evaluation."""
+  """Returns the sections of returns, and of what the environment measures."""
   figure = curves.figure(run_dir)
   if figure is None:
     return []
   caption = 'Episode return (line: mean; band: range).'
-  return page.charts('Learning curve', caption, [figure])
+  body = page.charts('Learning curve', caption, [figure])
+  measured = {
+    name: curves.figure(run_dir, name) for name in curves.metric_names(run_dir)
+  }
+  figures = [
+    {**figure, 'title': name.removeprefix(curves.METRICS)}
+    for name, figure in measured.items()
+    if figure is not None
+  ]
+  if figures:
+    caption = 'Means over episodes of what the environment measures.'
+    body += page.charts('Metrics', caption, figures)
+  return body

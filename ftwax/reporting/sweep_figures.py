@@ -33,8 +33,10 @@ class Cell(NamedTuple):
     seeds: the S seeds.
     steps: float64 [I], steps after each iteration.
     returns: float64 [S, I], mean return of the training episodes that ended in
-      an iteration; NaN without any.
+      an iteration; NaN without any. With another objective, means of that.
     num_episodes: int [S, I], number of these episodes.
+    objective: name of what is compared, of which more is better; see
+      `sweeps.run`.
   """
 
   values: Mapping[str, Any]
@@ -42,6 +44,12 @@ class Cell(NamedTuple):
   steps: types.Floats
   returns: types.Floats
   num_episodes: types.NumpyArray
+  objective: str = 'episode_return'
+
+  @property
+  def label(self) -> str:
+    """What the objective is called in tables and figures."""
+    return self.objective.removeprefix('episode_')
 
   @property
   def last(self) -> types.Floats:
@@ -75,7 +83,7 @@ def name_best(cells: Sequence[Cell]) -> str:
     return 'No best cell is named with fewer than 3 seeds.'
   low, _ = comparison.interval(best.last)
   if any(not comparison.interval(cell.last)[1] < low for cell in others):
-    return 'No cell is best: intervals of the highest returns overlap.'
+    return 'No cell is best: intervals of the highest means overlap.'
   return f'Best: {describe(best.values)}.'
 
 
@@ -101,7 +109,7 @@ def _readable(value: Any) -> str:
 def make_table(cells: Sequence[Cell]) -> list[list[str]]:
   """Returns a line of names, then one for each cell, in the order given."""
   names = list(cells[0].values)
-  table = [[*names, 'return', 'each seed']]
+  table = [[*names, cells[0].label, 'each seed']]
   for cell in cells:
     values = [_readable(cell.values[name]) for name in names]
     each = ' '.join(f'{value:.4g}' for value in cell.last)
@@ -118,7 +126,12 @@ def figure(cells: Sequence[Cell]) -> dict[str, Any]:
     edges = np.linspace(0.0, cell.steps[-1], _NUM_POINTS + 1)
     steps = (edges[:-1] + edges[1:]) / 2
     lines[describe(cell.values)] = steps, _means(cell, edges)
-  return comparison.figure('return', lines)
+  return comparison.figure(cells[0].label, lines)
+
+
+def _title(cells: Sequence[Cell]) -> str:
+  label = cells[0].label
+  return 'Returns' if label == 'return' else label
 
 
 def write(
@@ -130,7 +143,7 @@ def write(
   with (folder / 'sweep.csv').open('w', newline='', encoding='utf-8') as file:
     writer = csv.writer(file)
     each = [f'seed_{seed}' for seed in cells[0].seeds]
-    writer.writerow([*names, 'return', 'low', 'high', *each])
+    writer.writerow([*names, cells[0].label, 'low', 'high', *each])
     for cell in cells:
       values = [config_files.to_json(cell.values[name]) for name in names]
       ends = comparison.interval(cell.last).tolist()
@@ -144,7 +157,11 @@ def write(
       ['', *head],
       [[describe(c.values), *row] for c, row in zip(cells, rows, strict=True)],
     ),
-    *page.charts('Returns', comparison.POINTS, [comparison.points(returns)]),
-    *page.charts('Returns in training', 'The highest cells.', [figure(cells)]),
+    *page.charts(
+      _title(cells), comparison.POINTS, [comparison.points(returns)]
+    ),
+    *page.charts(
+      f'{_title(cells)} in training', 'The highest cells.', [figure(cells)]
+    ),
   ]
   files.write_atomically(folder / 'sweep.html', page.render(title, body))

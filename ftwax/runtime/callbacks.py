@@ -39,7 +39,7 @@ class EarlyStopping(experiment_lib.Observer):
       score: ends the run when an evaluation reaches this score.
       patience: ends the run after this many consecutive evaluations without a
         new best score.
-      key: name of the score in the row; see `evaluation.make_row`.
+      key: name of the score in the row; see `read_score`.
 
     Raises:
       ValueError: if neither is given or `patience` is less than 1.
@@ -85,7 +85,7 @@ class BestCheckpoint(experiment_lib.Observer):
   """
 
   def __init__(self, key: str = 'episode_return'):
-    """Stores the name of the score in the row; see `evaluation.make_row`."""
+    """Stores the name of the score in the row; see `read_score`."""
     self.key = key
 
   def observe_evaluation(
@@ -112,16 +112,22 @@ class BestCheckpoint(experiment_lib.Observer):
 
 
 def read_score(row: Mapping[str, Any], key: str) -> float:
-  """Returns a value of an evaluation's row.
+  """Returns a value of an evaluation's row, of which more is better.
+
+  Args:
+    row: see `evaluation.make_row`.
+    key: name of the value; with a minus in front if less is better, as in
+      `-metrics/distance`, to return its negative.
 
   Raises:
     ValueError: if the value is missing or not a number.
   """
-  value = row.get(key)
+  name = key.removeprefix('-')
+  value = row.get(name)
   if not isinstance(value, int | float):
     numbers = [name for name, x in row.items() if isinstance(x, int | float)]
     raise ValueError(
       f'key ({key!r}) must be a number of an evaluation; choose one of'
       f' {numbers}.'
     )
-  return float(value)
+  return float(value) if name == key else -float(value)

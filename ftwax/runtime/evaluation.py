@@ -22,6 +22,8 @@ from ftwax.runtime import prepare
 # 27,000.
 MAX_STEPS = 30_000
 
+# Metrics of the environment in the terminal's line, success first.
+_MOST_METRICS = 3
 
 # What periods may count, and the count of a run that it is.
 UNITS = {'steps': 'actor_steps', 'episodes': 'episodes'}
@@ -341,12 +343,10 @@ def describe(row: Mapping[str, Any], num_steps: int) -> str:
   """
   main = 'held_out_score', 'elo', 'self_play', 'cross_play'
   names = [name for name in row if name.startswith('scores/') or name in main]
-  measured = [
-    episode_metrics.PREFIX + name
-    for name in episode_metrics.SUCCESS
-    if episode_metrics.PREFIX + name in row
-  ]
-  names = [*(names or ['episode_return']), *measured]
+  success = [episode_metrics.PREFIX + name for name in episode_metrics.SUCCESS]
+  measured = [name for name in row if name.startswith(episode_metrics.PREFIX)]
+  measured.sort(key=lambda name: name not in success)
+  names = [*(names or [episode_metrics.RETURN]), *measured[:_MOST_METRICS]]
   numbers = {name: row[name] for name in names}
   cut = ''
   if num_cut := row.get('num_cut_off'):

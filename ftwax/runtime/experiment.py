@@ -15,6 +15,7 @@ from ftwax import parts, registry, types
 from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import (
   adapting,
+  curricula,
   episode_metrics,
   game_vectors,
   process_games,
@@ -116,11 +117,14 @@ class Evaluation(parts.Part):
     greedy: whether evaluations take the most probable action.
     max_num_steps: steps after which a game that has not ended is cut off, as a
       draw; None for 30,000.
+    parameters: parameters of a curriculum by name, as pairs, that evaluations
+      have in place of those of training at the time.
   """
 
   environment: adapting.Environment | None = None
   greedy: bool = True
   max_num_steps: int | None = parts.option(None, low=1)
+  parameters: tuple[tuple[str, float], ...] = ()
 
   def __post_init__(self) -> None:
     """Checks the environment."""
@@ -165,6 +169,8 @@ class ExperimentConfig(parts.Part):
       score against them is the headline of the run: names of the game's
       scripts, or of `random`; or players by name, as in `opponents`, such as
       `ftwax.load(run, member).player`.
+    curriculum: rules that change parameters of the environment while agents
+      train; see `environments.curricula`.
     evaluation: where and how evaluations act.
     init_from: directory of an earlier run whose learned parameters a new run
       starts from, with this config and environment. See
@@ -215,6 +221,7 @@ class ExperimentConfig(parts.Part):
     tuple[str, ...] | Mapping[str, players.Player | MakePlayer | str]
   ) = ()
 
+  curriculum: tuple[curricula.Rule, ...] = ()
   evaluation: Evaluation = Evaluation()  # noqa: RUF009
   init_from: str | None = None
   metrics: str | tuple[str, ...] = ()
@@ -241,6 +248,8 @@ class ExperimentConfig(parts.Part):
         f"metrics ({self.metrics!r}) must be names, or 'all'; choose"
         f' ({self.metrics!r},).'
       )
+    _ = self.fitness_metric  # Checks it.
+    curricula.check_rules(self.curriculum)
     for one in self.observers:
       if not isinstance(one, Observer):
         raise ValueError(
@@ -261,6 +270,17 @@ class ExperimentConfig(parts.Part):
     if self.name == self._default_name:
       changes = {'name': '', **changes}
     return dataclasses.replace(self, **changes)
+
+  @property
+  def fitness_metric(self) -> str:
+    """The name of the metric that is the fitness; '' for the return."""
+    fitness = self.population.fitness
+    return episode_metrics.read_criterion('fitness', fitness)[0]
+
+  @property
+  def measured(self) -> episode_metrics.Names:
+    """The metrics that are asked for: `metrics` and that of the fitness."""
+    return episode_metrics.with_name(self.metrics, self.fitness_metric)
 
   @property
   def environment_factory(self) -> game_vectors.EnvironmentFactory:

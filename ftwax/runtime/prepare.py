@@ -16,6 +16,8 @@ from ftwax import compilation, encodings, internal_rewards, types
 from ftwax.agents.actor_critic import replays
 from ftwax.environments import (
   action_masks,
+  curricula,
+  episode_metrics,
   functional,
   game_vectors,
   games,
@@ -99,6 +101,10 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   memory_checks.check_fits(experiment, spec)
   opponents = _make_opponents(experiment, spec.environment)
   _check_select(experiment, spec)
+  _check_fitness(experiment, spec, game)
+  for each in (game, evaluation_game):
+    if each is not None:
+      curricula.check_names(each.reset, experiment.curriculum)
   network = agent.make_network(spec.environment)
   memory_checks.check_network(network, experiment, spec)
   policy = agent.make_policy(network, spec.environment)
@@ -167,7 +173,7 @@ def _read(
   ) as vector:
     game = vector.game
     if game is not None:
-      game = functional.choose_metrics(game, experiment.metrics)
+      game = functional.choose_metrics(game, experiment.measured)
     return vector.spec, game
 
 
@@ -258,6 +264,34 @@ def _check_select(
     )
 
 
+def _check_fitness(
+  experiment: experiment_lib.ExperimentConfig,
+  spec: games.GameSpec,
+  game: functional.FunctionalGame | None,
+) -> None:
+  """Raises a ValueError if members are not judged by the chosen metric."""
+  population = experiment.population
+  name, _ = episode_metrics.read_criterion('fitness', population.fitness)
+  if not name and not population.fitness.startswith('-'):
+    return
+  if max(spec.teams) > 0:
+    raise ValueError(
+      f'fitness ({population.fitness!r}) must be'
+      f' {episode_metrics.RETURN!r} in a game of teams {spec.teams}, whose'
+      ' members are rated by who wins; leave it out.'
+    )
+  if population.exploits and isinstance(
+    population.select, selection.WinProbability
+  ):
+    raise ValueError(
+      'select (win_probability) must read the fitness'
+      f' ({population.fitness!r}), and reads ratings; choose'
+      ' selection.Truncation().'
+    )
+  if game is not None and name:
+    functional.check_metric(game, 'fitness', name)
+
+
 def _make_evolve(
   experiment: experiment_lib.ExperimentConfig, priors: exploring.Traits
 ) -> evolution.Evolve:
@@ -299,8 +333,8 @@ def _make_games(
       )
     else:
       made = game_vectors.make_games(factory, seeds, name)
-    if experiment.metrics:
-      made.measure(experiment.metrics)
+    if experiment.measured:
+      made.measure(experiment.measured)
     if whole_games:
       made.play_whole_games()
     return made

@@ -95,10 +95,12 @@ class Rounds:
     returns = np.asarray(episodes.returns)[ended]
     returns = returns.reshape(len(returns), spec.num_events)
     headlines = spec.headlines(returns)
-    self._records.advance(
-      int(np.sum(episodes.moved)),
-      headlines[np.isfinite(headlines)].tolist(),
-      learner_steps,
+    found = headlines[np.isfinite(headlines)].tolist()
+    self._records.advance(int(np.sum(episodes.moved)), found, learner_steps)
+    # Of the episodes that have ended; the next ones may have others.
+    parameters = self._records.course.row
+    self._records.course.advance(
+      self._records.counts.actor_steps, found, measured
     )
     if len(returns):
       row = generations.train_row(
@@ -108,6 +110,7 @@ class Rounds:
         {
           **row,
           **episode_metrics.average(measured),
+          **parameters,
           **metrics,
           **more,
           **self._records.counts._asdict(),

@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 
 from ftwax import compilation, types
-from ftwax.environments import environment_faults, episode_metrics
+from ftwax.environments import curricula, environment_faults, episode_metrics
 from ftwax.networks import cores
 from ftwax.population import state as state_lib
 from ftwax.records import (
@@ -113,6 +113,7 @@ class RunRecords:
     self._measured: deque[Mapping[str, float]] = deque(
       maxlen=recent_episodes.MOST
     )
+    self.course = curricula.Course(parts.experiment.curriculum)
     self._expects_ends = True
     self.is_whole = False
     self._restored: Counts | None = None
@@ -414,6 +415,7 @@ class RunRecords:
     # Of before the ends were saved: as if all had just ended.
     ends = metadata.get('ends', [counts.actor_steps] * len(returns))
     self.continue_from(counts, list(zip(ends, returns, strict=True)))
+    self.course.restore(metadata.get('curriculum', {}))
     self.is_whole = bool(metadata.get('is_whole', False))
     self._restored = counts
     self.drop_later_rows()
@@ -436,6 +438,7 @@ class RunRecords:
       'counts': self.counts._asdict(),
       'ends': [end for end, _ in self._episodes],
       'returns': [value for _, value in self._episodes],
+      'curriculum': self.course.save(),
     }
 
   def _start_to_save(
@@ -479,3 +482,4 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
   counts = Counts(**metadata['counts'])
   for value in (*counts, *metadata.get('ends', ()), *metadata['returns']):
     float(value)
+  curricula.Course(()).restore(metadata.get('curriculum', {}))

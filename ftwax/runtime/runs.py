@@ -402,6 +402,7 @@ def report_evaluation(
   """
   row = {**evaluation.make_row(outcome), **counts._asdict()}
   records.evaluation_logger.write(row)
+  records.course.see_evaluation(row)
   print(evaluation.describe(row, counts.actor_steps), flush=True)
   view = experiment_lib.RunView(
     records.directory, records.counts._asdict(), snapshot

@@ -6,6 +6,7 @@ sizes and cores, are part of the program; each of their combinations is
 compiled.
 """
 
+import contextlib
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import compilation, hyperparameters, parts, types
+from ftwax.environments import episode_metrics, functional, game_vectors
 from ftwax.records import run_directory
 from ftwax.reporting import comparison, sweep_figures
 from ftwax.runtime import experiment as experiment_lib
@@ -53,6 +55,7 @@ def run(
   cells: Sequence[Values],
   seeds: Sequence[int] = range(3),
   run_dir: str | os.PathLike[str] | None = None,
+  objective: str = episode_metrics.RETURN,
 ) -> list[sweep_figures.Cell]:
   """Trains each cell with each seed; prints and writes a row for each cell.
 
@@ -66,6 +69,9 @@ def run(
     seeds: seeds of each cell.
     run_dir: directory of `sweep.csv` and `sweep.html`; by default a new one in
       `runs/NAME_sweep`.
+    objective: what cells are compared by: the return; or a metric that the
+      environment measures, such as `metrics/success`, or `-metrics/distance` if
+      less is better.
 
   Returns:
     The results, in the order of `cells`.
@@ -85,10 +91,17 @@ def run(
       f'num_members ({experiment.population.num_members}) must be 1 in a sweep,'
       ' whose cells are agents of their own; leave out the population.'
     )
+  name, sign = episode_metrics.read_criterion('objective', objective)
+  if name:
+    _check_measured(experiment, name)
+    experiment = experiment.replace(
+      metrics=episode_metrics.with_name(experiment.metrics, name)
+    )
+  column = episode_metrics.PREFIX + name if name else episode_metrics.RETURN
   programs = _group(experiment, cells)
-  name = f'{experiment.name}_sweep'
+  title = f'{experiment.name}_sweep'
   directory = (
-    run_directory.create('runs', name, seeds[0], experiment)
+    run_directory.create('runs', title, seeds[0], experiment)
     if run_dir is None
     else run_directory.create_at(run_dir, experiment)
   )
@@ -99,20 +112,41 @@ def run(
   )
   trained: dict[int, sweep_figures.Cell] = {}
   for changed, indices in programs:
-    metrics = _train(changed, [cells[index] for index in indices], seeds)
+    metrics = _train(
+      changed, [cells[index] for index in indices], seeds, column
+    )
     for row, index in enumerate(indices):
       trained[index] = sweep_figures.Cell(
         cells[index],
         seeds,
         metrics['num_steps'][row].mean(axis=0).cumsum(),
-        metrics['episode_return'][row, ..., 0].astype(np.float64),
+        sign * metrics[column][row, ..., 0].astype(np.float64),
         metrics['num_episodes'][row, ..., 0],
+        objective,
       )
   results = [trained[index] for index in range(len(cells))]
   print(comparison.format_table(sweep_figures.make_table(results)))
   print(f'\n{sweep_figures.name_best(results)} See {directory}')
-  sweep_figures.write(results, directory, f'{name}: training')
+  sweep_figures.write(results, directory, f'{title}: training')
   return results
+
+
+def _check_measured(
+  experiment: experiment_lib.ExperimentConfig, name: str
+) -> None:
+  """Raises a ValueError if the environment does not measure a metric."""
+  games = game_vectors.make_games(
+    experiment.environment_factory, [0], experiment.name
+  )
+  with contextlib.closing(games):
+    if games.spec.num_players > 1:
+      raise ValueError(
+        f"objective ('{episode_metrics.PREFIX}{name}') must be"
+        f' {episode_metrics.RETURN!r} in a game of {games.spec.num_players}'
+        ' players; leave it out.'
+      )
+    if games.game is not None:  # Else the environment is refused later.
+      functional.check_metric(games.game, 'objective', name)
 
 
 def set_fields(config: Any, values: Values) -> Any:
@@ -175,6 +209,7 @@ def _train(
   experiment: experiment_lib.ExperimentConfig,
   cells: Sequence[Values],
   seeds: Sequence[int],
+  objective: str,
 ) -> dict[str, types.NumpyArray]:
   """Trains C cells with S seeds at once; returns metrics [C, S, I, ...].
 
@@ -185,7 +220,7 @@ def _train(
 
   def run(state: Any) -> Any:
     _, metrics = train(state)
-    names = ('num_steps', 'episode_return', 'num_episodes', 'is_valid')
+    names = ('num_steps', objective, 'num_episodes', 'is_valid')
     return {name: metrics[name] for name in names}
 
   rows = [_hyperparameters(experiment, cell) for cell in cells]

@@ -20,8 +20,12 @@ def _sweep(*words):
 
 def test_values_are_those_of_the_fields(asked):
   grid = 'agent.learning_rate=1e-3,2', 'agent.core=lstm,gru'
-  assert _sweep('--grid', *grid, '--seed=5', '--seeds=2') == 0
-  ((experiment, cells, seeds, run_dir),) = asked
+  assert (
+    _sweep('--grid', *grid, '--seed=5', '--seeds=2', '--objective=-metrics/gap')
+    == 0
+  )
+  ((experiment, cells, seeds, run_dir, objective),) = asked
+  assert objective == '-metrics/gap'
   assert cells == [
     {'agent.learning_rate': rate, 'agent.core': core}
     for rate in (1e-3, 2.0)

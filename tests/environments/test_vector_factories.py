@@ -197,6 +197,14 @@ class Both(gymnasium.Env, gymnasium.vector.VectorEnv):
     self._envs.close()
 
 
+class ByAttributes(gymnasium.Env):
+  """A single environment by its base class and a vector by its attributes."""
+
+  __init__, reset, step, close = (
+    Both.__init__, Both.reset, Both.step, Both.close
+  )  # fmt: skip
+
+
 def _bare(num_envs):
   return gymnasium.make_vec(
     'CartPole-v1', num_envs, vectorization_mode='sync', max_episode_steps=15
@@ -209,6 +217,8 @@ def _bare(num_envs):
     lambda seed: Both(),
     lambda: Both(),
     Both,
+    lambda seed: ByAttributes(),
+    ByAttributes,
     lambda seed: _bare(4),
     lambda num_envs, seed: _bare(num_envs),
     lambda num_environments: _bare(num_environments),
@@ -236,11 +246,12 @@ def test_functions_that_make_vectors_are_taken(environment, num_games):
   made.close()
 
 
-def test_an_object_that_is_a_vector_is_refused_with_the_way():
+@pytest.mark.parametrize('kind', [Both, ByAttributes])
+def test_an_object_that_is_a_vector_is_refused_with_the_way(kind):
   with pytest.raises(
     types.InvalidTypeError, match='pass a function of a seed that makes it'
   ):
-    adapting.accept(Both())
+    adapting.accept(kind())
 
 
 def test_rows_that_are_left_over_are_closed_and_measured():

@@ -11,8 +11,9 @@ from dm_env import specs
 from gymnasium import spaces
 
 import ftwax
-from ftwax import types
+from ftwax import population, types
 from ftwax.agents import ppo
+from ftwax.cli import evaluate_command
 from ftwax.environments import (
   episode_metrics,
   functional,
@@ -22,7 +23,9 @@ from ftwax.environments import (
   process_games,
   vector,
 )
-from ftwax.runtime import callbacks
+from ftwax.records import trackers
+from ftwax.reporting import comparison, history, report
+from ftwax.runtime import callbacks, evaluation, sweeps
 from ftwax.runtime import experiment as experiment_lib
 
 pettingzoo = pytest.importorskip(
@@ -284,3 +287,231 @@ def test_nothing_is_measured_unasked():
 def test_means_are_over_the_episodes_that_have_a_metric():
   means = episode_metrics.average([{'a': 1.0}, {'a': 3.0, 'b': 5.0}, {}])
   assert means == {'metrics/a': 2.0, 'metrics/b': 5.0}
+
+
+def test_a_criterion_is_the_return_or_a_metric():
+  read = episode_metrics.read_criterion
+  assert read('fitness', 'episode_return') == ('', 1.0)
+  assert read('fitness', 'metrics/energy/sum') == ('energy/sum', 1.0)
+  assert read('fitness', '-metrics/distance') == ('distance', -1.0)
+  message = (
+    r"fitness \('is_success'\) must be 'episode_return' or a metric .*;"
+    " choose 'metrics/is_success'"
+  )
+  with pytest.raises(ValueError, match=message):
+    _experiment(Reach, population=_population('is_success'))
+
+
+def _population(fitness, **options):
+  return population.PopulationConfig(
+    num_members=2,
+    burn_in_games=4,
+    num_returns=4,
+    select=population.Truncation(0.5),
+    fitness=fitness,
+    **options,
+  )
+
+
+class Judged(gymnasium.Env):
+  """Returns rise with the seed, what is measured falls: fitness decides."""
+
+  observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
+  action_space = spaces.Discrete(2)
+
+  def reset(self, *, seed=None, options=None):
+    super().reset(seed=seed)
+    self._step = 0
+    return np.zeros(2, np.float32), {}
+
+  def step(self, action):
+    self._step += 1
+    info = {'distance': 3.0 + 0.1 * self._step, 'steps': self._step}
+    return np.zeros(2, np.float32), 1.0, self._step == 4, False, info
+
+
+@pytest.mark.parametrize(
+  ('fitness', 'expected'),
+  [
+    ('episode_return', 4.0),
+    ('metrics/steps/mean', 2.5),
+    ('-metrics/distance', -3.4),
+  ],
+)
+def test_a_population_is_judged_by_its_fitness(fitness, expected, tmp_path):
+  ftwax.run(
+    _experiment(Judged, population=_population(fitness), steps_per_round=20),
+    run_dir=tmp_path,
+  )
+  for row in _rows(tmp_path, 'population'):
+    assert row['mean_returns'] == pytest.approx([expected] * 2)
+  assert _rows(tmp_path, 'train')[-1]['episode_return'] == 4.0
+
+
+@pytest.mark.parametrize('runtime', ['local', 'device'])
+def test_members_copy_whoever_has_the_better_metric(runtime, tmp_path):
+  """Rewards are the same for all; the metric is the number of ones taken."""
+  ftwax.run(
+    _experiment(
+      _count_ones(),
+      population=_population('metrics/ones'),
+      steps_per_round=20,
+    ),
+    run_dir=tmp_path,
+    runtime=runtime,
+  )
+  # Ones of ten steps; returns are all 10.
+  fitness = {
+    row['generation']: row['mean_returns']
+    for row in _rows(tmp_path, 'population')
+  }
+  copies = [r for r in history.read_lineage(tmp_path, 2) if 'parent' in r]
+  assert copies
+  for row in copies:
+    before = fitness[row['generation'] - 1]
+    assert 0.0 <= before[row['member']] < before[row['parent']] < 10.0
+
+
+def _count_ones():
+  game = _walk(10)
+
+  def reset(key):
+    state, timestep = game.reset(key)
+    return (state, jnp.int32(0)), timestep
+
+  def step(state, action):
+    place, timestep = game.step(state[0], action)
+    return (place, state[1] + action), timestep
+
+  return functional.FunctionalEnvironment(
+    game.spec, reset, step, metrics=lambda state: {'ones': state[1]}
+  )
+
+
+def test_a_game_of_one_team_is_judged_by_its_metric(tmp_path):
+  ftwax.run(
+    _experiment(
+      lambda seed: pettingzoo_adapter.PettingZooGame(
+        Pair(), teams=(0, 0), seed=seed
+      ),
+      population=_population('metrics/success'),
+      steps_per_round=20,
+    ),
+    run_dir=tmp_path,
+  )
+  assert _rows(tmp_path, 'population')[-1]['mean_returns'] == [0.5, 0.5]
+
+
+def test_a_fitness_that_is_not_measured_is_refused(tmp_path):
+  def run(environment, fitness, **options):
+    ftwax.run(
+      _experiment(
+        environment, population=_population(fitness), steps_per_round=20
+      ).replace(**options),
+      run_dir=tmp_path / 'run',
+    )
+
+  with pytest.raises(ValueError, match=r'metrics/torque.*is not in the info'):
+    run(Judged, 'metrics/torque')
+  message = r"must be a scalar .*; choose from \['episode_return', 'metrics/"
+  with pytest.raises(ValueError, match=f'fitness .*metrics/place.*{message}'):
+    run(_walk(), 'metrics/place')
+  with pytest.raises(ValueError, match='choose selection.Truncation'):
+    run(
+      Judged,
+      'episode_return',
+      population=population.PopulationConfig(
+        num_members=2, fitness='metrics/steps'
+      ),
+    )
+  with pytest.raises(
+    ValueError, match=r"must be 'episode_return' in a game of"
+  ):
+    run(
+      lambda seed: pettingzoo_adapter.PettingZooGame(
+        Pair(), teams=(0, 1), seed=seed
+      ),
+      'metrics/success',
+    )
+
+
+def test_callbacks_keep_the_least_of_a_negative_metric(tmp_path):
+  row = {'metrics/distance': 2.0, 'episode_return': 1.0}
+  assert callbacks.read_score(row, '-metrics/distance') == -2.0
+  with pytest.raises(ValueError, match=r"key \('-metrics/gap'\) must be"):
+    callbacks.read_score(row, '-metrics/gap')
+
+
+def test_make_train_and_sweeps_have_metrics(tmp_path, capsys):
+  experiment = _experiment(_count_ones(), metrics=('ones',))
+  init, train = ftwax.make_train(experiment)
+  _, measured = jax.jit(train)(init(jax.random.PRNGKey(0)))
+  ones = measured['metrics/ones']
+  has_ended = measured['num_episodes'] > 0
+  np.testing.assert_array_equal(np.isfinite(ones), has_ended)
+  assert 0.0 < np.nanmean(ones) < 10.0
+  (cell,) = sweeps.run(
+    experiment.replace(metrics=()),
+    [{}],
+    [0],
+    tmp_path / 'sweep',
+    objective='-metrics/ones',
+  )
+  assert -10.0 < cell.last[0] < 0.0
+  assert '-metrics/ones' in capsys.readouterr().out
+  assert '-metrics/ones' in (tmp_path / 'sweep/sweep.csv').read_text()
+  page = (tmp_path / 'sweep/sweep.html').read_text('utf-8')
+  assert '-metrics/ones in training' in page
+  with pytest.raises(ValueError, match=r"choose from \['episode_return', 'met"):
+    sweeps.run(
+      experiment, [{}], [0], tmp_path / 'none', objective='metrics/twos'
+    )
+  assert not (tmp_path / 'none').exists()
+
+
+class _Tracker:
+  seen = set()
+
+  def __init__(self, run_dir, name, config):
+    del run_dir, name, config
+
+  def log(self, label, values, step):
+    self.seen.update(f'{label}/{name}' for name in values)
+
+  def close(self):
+    pass
+
+
+def test_tables_pages_and_trackers_have_metrics(tmp_path, monkeypatch):
+  monkeypatch.setitem(trackers._MAKERS, 'wandb', _Tracker)
+  for seed in range(2):
+    ftwax.run(
+      _experiment(
+        _factory('single'),
+        metrics=('energy/sum',),
+        seed=seed,
+        loggers=('wandb',),
+      ),
+      run_dir=tmp_path / f'run_{seed}',
+      eval_every=400,
+    )
+  run = tmp_path / 'run_0'
+  text = report.to_html(run)
+  assert 'Metrics' in text and 'Line chart of metrics/energy/sum over' in text
+  rows = comparison.group(
+    [comparison.read(run), comparison.read(tmp_path / 'run_1')]
+  )
+  head, line = comparison.make_table(rows)
+  assert head[:4] == ['', 'mean return', 'success', 'runs']
+  assert 0.3 < float(line[2].split()[0]) < 0.7
+  path = comparison.write_page(rows, tmp_path / 'page.html')
+  assert 'success' in path.read_text('utf-8')
+  board = b''.join(
+    file.read_bytes() for file in (run / 'tensorboard').rglob('*tfevents*')
+  )
+  for name in 'train/metrics/is_success', 'evaluation/metrics/energy/sum':
+    assert name in _Tracker.seen and name.encode() in board
+  row = _rows(run, 'evaluation')[-1]
+  assert 'mean energy/sum: 2' in evaluate_command.describe(row)
+  line = evaluation.describe({f'metrics/{i}': 0.0 for i in 'abc'} | row, 800)
+  assert line.count('metrics/') == 3 and 'metrics/is_success' in line

@@ -188,9 +188,14 @@ def allocation(usage_t: types.Array) -> types.Array:
     [jnp.ones_like(u[..., :1]), products[..., :-1]], axis=-1
   )
   # From the order of usage back to that of the slots.
-  return jnp.put_along_axis(
-    jnp.zeros_like(u), order, (1.0 - u) * before, axis=-1, inplace=False
-  )
+  return _scatter(order, (1.0 - u) * before)
+
+
+@functools.partial(jnp.vectorize, signature='(n),(n)->(n)')
+def _scatter(order: types.Array, values: types.Array) -> types.Array:
+  """Returns `values` [..., N] at the slots of `order`, a permutation."""
+  # By rows, since the number of rows is a symbol in an exported file.
+  return jnp.zeros_like(values).at[order].set(values)
 
 
 def write_allocation(

@@ -80,7 +80,7 @@ class Arena:
     return self.router.seating
 
   def reset(
-    self, key: types.Key, seats: types.Array
+    self, key: types.Key, seats: types.Array, parameters: Any = ()
   ) -> tuple[ArenaState, dm_env.TimeStep]:
     """Starts all games.
 
@@ -89,16 +89,17 @@ class Arena:
       seats: int32 [G, P], the player on each seat: members are 0 to N - 1,
         opponents start at N. Each has as many seats as in `seating`. Ignored in
         single-seat games.
+      parameters: of games in place of their defaults; see `curricula`.
 
     Returns:
       The state, and the timesteps of members [N, M, ...].
     """
     if self.seating.is_solo:
-      games, timestep = self.games.reset(key)
+      games, timestep = self.games.reset(key, parameters)
       state = ArenaState(games, None)
       return state, self.to_members(state, timestep)
     games_key, *keys = jax.random.split(key, 1 + len(self.router.opponents))
-    games, timestep = self.games.reset(games_key)
+    games, timestep = self.games.reset(games_key, parameters)
     routes = routing.make_routes(seats)
     match = MatchState(
       routes,

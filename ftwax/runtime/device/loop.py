@@ -21,8 +21,8 @@ import jax.numpy as jnp
 
 from ftwax import internal_rewards, trees, types
 from ftwax.agents.actor_critic import learning
-from ftwax.environments import functional
-from ftwax.population import evolution, population_config
+from ftwax.environments import episode_metrics, functional
+from ftwax.population import evolution, population_config, routing
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
 from ftwax.replay import auxiliary_replay
@@ -152,13 +152,18 @@ class Loop:
       return state._replace(totals=self.start_totals())
     return self.start(state)
 
-  def start(self, state: LoopState) -> LoopState:
-    """Seats members and starts all games; replaces the rollout, if any."""
+  def start(self, state: LoopState, parameters: Any = ()) -> LoopState:
+    """Seats members and starts all games; replaces the rollout, if any.
+
+    Args:
+      state: before.
+      parameters: of games in place of their defaults; see `curricula`.
+    """
     seats_key, games_key, actor_key, key = jax.random.split(state.key, 4)
     seating, config = self.arena.seating, self.config
     log_density = config.matchmake(state.population)
     seats = seating_lib.draw_seats(seats_key, log_density, seating)
-    arena_state, timestep = self.arena.reset(games_key, seats)
+    arena_state, timestep = self.arena.reset(games_key, seats, parameters)
     init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
     actors = jax.vmap(init)(jax.random.split(actor_key, config.num_members))
     absences = self.arena.games.spec.absences
@@ -206,6 +211,20 @@ class Loop:
       'num_steps': jnp.sum(report.episodes.moved, dtype=jnp.int32),
       'rating': state.population.ratings[: self.config.num_members],
       'is_valid': ~jnp.any(report.episodes.faults),
+      **self._summarize_metrics(report.episodes),
+    }
+
+  def _summarize_metrics(self, episodes: rollout.Episodes) -> types.Metrics:
+    """Returns means [N] of what members' own games measured, by name."""
+    if not (self.arena.seating.is_solo and episodes.results):
+      return {}
+    shape, axes = episodes.ended.shape, (0, 1, 2, 4)  # Not N.
+    ended = episodes.results.ended.reshape(shape)
+    return {
+      f'{episode_metrics.PREFIX}{name}': jnp.mean(
+        values.reshape(shape), axes, where=ended
+      )
+      for name, values in episodes.results.metrics.items()
     }
 
   def call(
@@ -360,14 +379,50 @@ def rate(
       population, seats, results, seating.teams, config
     )
   else:
-    population = _record_returns(population, episodes)
+    population = _record_returns(
+      population, episodes, *_fitness(seating, config, seats, episodes)
+    )
   return population, _add_up(totals, episodes)
 
 
+def _fitness(
+  seating: seating_lib.Seating,
+  config: population_config.PopulationConfig,
+  seats: Any,
+  episodes: rollout.Episodes,
+) -> tuple[types.Array | None, float]:
+  """Returns the metric that takes the place of returns, and its sign.
+
+  Args:
+    seating: see `rate`.
+    config: see `rate`.
+    seats: see `rate`.
+    episodes: see `rate`.
+
+  Returns:
+    float32 [K, R, T, N, M], NaN where no episode ended, or None; and 1 or -1.
+  """
+  name, sign = episode_metrics.read_criterion('fitness', config.fitness)
+  if not name:
+    return None, sign
+  results = episodes.results
+  values = jnp.where(results.ended, results.metrics[name], jnp.nan)
+  if not seating.is_solo:  # From games to the seats of each member.
+    values = jnp.repeat(values, seating.num_players, axis=-1)
+    values = values[..., routing.make_routes(seats).order]
+  return values.reshape(episodes.ended.shape), sign
+
+
 def _record_returns(
-  population: state_lib.PopulationState, episodes: rollout.Episodes
+  population: state_lib.PopulationState,
+  episodes: rollout.Episodes,
+  measured: types.Array | None,
+  sign: float,
 ) -> state_lib.PopulationState:
-  """Records returns on all seats, weighted by members' internal rewards."""
+  """Records returns on all seats, weighted by members' internal rewards.
+
+  Or, in their place, what was measured; see `_fitness`.
+  """
 
   def in_order(leaf: types.Array) -> types.Array:
     # [K, R, T, N, M, ...] to [N, K * R * T * M, ...].
@@ -378,7 +433,10 @@ def _record_returns(
   if returns.ndim > 2:
     weights = population.members.internal_rewards
     returns = jnp.sum(returns * weights[:, None], axis=-1)
-  return state_lib.record_returns(population, returns, ended)
+  if measured is not None:
+    returns = in_order(measured)
+    ended = jnp.isfinite(returns)
+  return state_lib.record_returns(population, sign * returns, ended)
 
 
 def _add_up(totals: Totals, episodes: rollout.Episodes) -> Totals:

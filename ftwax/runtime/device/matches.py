@@ -93,12 +93,15 @@ class Matches:
     )
 
   def compile(
-    self, variables: types.ActorVariables, seats: types.NumpyArray
+    self,
+    variables: types.ActorVariables,
+    seats: types.NumpyArray,
+    parameters: Any = (),
   ) -> None:
     """Compiles ahead of time for what `play` will get, on the same devices."""
     start: Any = self._start
     play: Any = self._play
-    arguments = jax.random.PRNGKey(0), jnp.asarray(seats)
+    arguments = jax.random.PRNGKey(0), jnp.asarray(seats), parameters
     self._start = start.lower(*arguments).compile()
     self._play = play.lower(variables, self._start(*arguments)).compile()
 
@@ -108,6 +111,7 @@ class Matches:
     variables: types.ActorVariables,
     seats: types.NumpyArray,
     games_per_place: int = 1,
+    parameters: Any = (),
   ) -> list[evaluation.GameResult]:
     """Plays until enough games have ended at each index.
 
@@ -116,12 +120,14 @@ class Matches:
       variables: the members' variables, leaves [N, ...].
       seats: int32 [G, P], the player on each seat; see `Arena.reset`.
       games_per_place: minimum number of games at each of the `G` indices.
+      parameters: float32 [] by name, of games in place of their defaults; see
+        `curricula`.
 
     Returns:
       The results of all games that ended, in the order in which they ended,
       then those of games that never end.
     """
-    state = self._start(key, jnp.asarray(seats))
+    state = self._start(key, jnp.asarray(seats), parameters)
     results: list[evaluation.GameResult] = []
     num_ended = lengths = np.zeros(len(seats), np.int64)
     while not evaluation.is_complete(
@@ -146,10 +152,12 @@ class Matches:
       self._max_steps,
     )
 
-  def _start_games(self, key: types.Key, seats: types.Array) -> _State:
+  def _start_games(
+    self, key: types.Key, seats: types.Array, parameters: Any
+  ) -> _State:
     arena, places = self._arena, self._arena.seating
     games_key, actor_key = jax.random.split(key)
-    arena_state, timestep = arena.reset(games_key, seats)
+    arena_state, timestep = arena.reset(games_key, seats, parameters)
     init = functools.partial(
       self._actor.init, batch_size=places.seats_per_member
     )

@@ -18,7 +18,7 @@ from absl import logging
 
 from ftwax import compilation, types
 from ftwax.agents.actor_critic import faults
-from ftwax.environments import environment_faults, validation
+from ftwax.environments import environment_faults, functional, validation
 from ftwax.runtime import (
   evaluation,
   generations,
@@ -182,7 +182,10 @@ class _Run:
     with records.training() as show:
       while not records.done:
         report = self._call()
+        before = self._records.course.values
         self._record(report)
+        if self._records.course.values != before:
+          self._set_parameters()
         is_over = self._num_iterations >= compiled.iterations_per_round
         if is_over or records.done:
           self._begin_next_round()
@@ -213,7 +216,23 @@ class _Run:
     nothing: Any = ()
     shardings = self._compiled.shardings._replace(rollout=nothing)
     bare = jax.device_put(state._replace(rollout=nothing), shardings)
-    return self._start(bare)
+    return self._start(bare, self._parameters)
+
+  @property
+  def _parameters(self) -> dict[str, Any]:
+    """The parameters of games, float32 [] by name; see `curricula`."""
+    values = self._records.course.values
+    return {name: np.float32(value) for name, value in values.items()}
+
+  def _set_parameters(self) -> None:
+    """Gives the next episodes the present parameters."""
+    state = self._state
+    arena = state.rollout.environment
+    games = functional.set_parameters(arena.games, self._records.course.values)
+    arena = arena._replace(games=games)
+    self._state = state._replace(
+      rollout=state.rollout._replace(environment=arena)
+    )
 
   def _call(self) -> loop.Report:
     """Calls the compiled loop, which consumes the state even if it fails."""
@@ -238,8 +257,15 @@ class _Run:
       types.actor_variables(self._state.training),
       plan.seats,
       plan.games_per_place,
+      self._evaluation_parameters,
     )
     return evaluation.Outcome(plan, evaluation.count_results(results, plan))
+
+  @property
+  def _evaluation_parameters(self) -> dict[str, Any]:
+    fixed = self._experiment.evaluation.parameters
+    own = {name: np.float32(value) for name, value in fixed}
+    return {**self._parameters, **own}
 
   @functools.cache  # noqa: B019 It lives as long as the run.
   def _make_evaluation(
@@ -259,7 +285,11 @@ class _Run:
       parts.experiment.evaluation.max_num_steps,
     )
     with compilation.shown(f'{parts.experiment.name}: compiling evaluations'):
-      games.compile(types.actor_variables(self._state.training), plan.seats)
+      games.compile(
+        types.actor_variables(self._state.training),
+        plan.seats,
+        self._evaluation_parameters,
+      )
     return plan, games
 
   def _begin_next_round(self) -> None:

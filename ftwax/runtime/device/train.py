@@ -74,6 +74,8 @@ def make_train(
   - `rating`: Elo; `parent`: the member that each one copied at the end of the
     iteration, itself for no copy.
   - `is_valid` [I]: whether all timesteps fit the specs.
+  - `metrics/NAME`: means of what the environment measures at the ends of
+    episodes, NaN without any, in tasks of one player.
   - the metrics of the learner, means over the updates.
 
   Args:
@@ -87,7 +89,7 @@ def make_train(
     TypeError: if the environment is not written in JAX.
     ValueError: if the experiment has what only a run can do.
   """
-  for field in ('init_from', 'observers'):
+  for field in ('init_from', 'observers', 'curriculum'):
     if value := getattr(experiment, field):
       raise ValueError(
         f'{field} ({value!r}) must not be set for make_train, which reads no'

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import game_vectors
+from ftwax.environments import curricula, game_vectors
 from ftwax.runtime import prepare
 from ftwax.runtime.device import rollout
 from ftwax.runtime.distributed import engine, messages
@@ -127,12 +127,12 @@ class Actor:
   def _begin(self, order: messages.Order) -> acting.Actors:
     """Makes games if there are none; begins a round if one is ordered."""
     parts = self._parts
-    actors = self._actors
-    if actors is None:
-      actors = self._make_games(order.entropy)
-    elif order.seats is None:
+    has_begun = self._actors is not None
+    actors = self._actors or self._make_games(order.entropy)
+    actors.arena.set_parameters(order.parameters)
+    if has_begun and order.seats is None:
       return actors
-    elif parts.seating.is_solo:
+    if has_begun and parts.seating.is_solo:
       actors.begin_round()
       return actors
     self._num_rounds += 1
@@ -159,6 +159,7 @@ class Actor:
       parts.policy,
       arena_lib.Arena(watched, parts.seating, list(parts.opponents.values())),
       parts.experiment.observers,
+      parts.experiment.fitness_metric,
     )
 
 
@@ -172,12 +173,16 @@ class Evaluator:
     self._evaluator: evaluations.Evaluator | None = None
 
   def evaluate(
-    self, entropy: tuple[int, ...], *variables: types.ActorVariables
+    self,
+    entropy: tuple[int, ...],
+    parameters: curricula.Values,
+    *variables: types.ActorVariables,
   ) -> Any:
     """Plays the games of an evaluation.
 
     Args:
       entropy: seeds games and actors, in a node that has not played yet.
+      parameters: of training at the time; see `environments.curricula`.
       *variables: the newest variables of each learner's members, [n, ...].
 
     Returns:
@@ -187,7 +192,7 @@ class Evaluator:
       self._evaluator = evaluations.Evaluator(
         self._parts, self._num_episodes, entropy
       )
-    return self._evaluator.run(join(variables))
+    return self._evaluator.run(join(variables), parameters)
 
   def close(self) -> None:
     """Closes the games."""

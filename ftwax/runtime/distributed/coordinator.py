@@ -232,7 +232,12 @@ class Coordinator:
     self._call(
       name,
       'play',
-      messages.Order(granted, seats, (_TRAINING, counts.actor_steps)),
+      messages.Order(
+        granted,
+        seats,
+        (_TRAINING, counts.actor_steps),
+        dict(self._records.course.values),
+      ),
       *self._variables.values(),
       num_returns=1 + len(self._learners),
     )
@@ -246,7 +251,13 @@ class Coordinator:
       self._eval_counts = counts = self._records.counts
       self._eval_due = self._period.next_due(counts)
       entropy = (_EVALUATION, counts.actor_steps)
-      self._call(EVALUATOR, 'evaluate', entropy, *self._variables.values())
+      self._call(
+        EVALUATOR,
+        'evaluate',
+        entropy,
+        dict(self._records.course.values),
+        *self._variables.values(),
+      )
 
   # Answers of nodes.
 

@@ -16,11 +16,13 @@ class Order(NamedTuple):
     seats: int32 [G, P], the player on each seat of the next round; None to
       continue the present one.
     entropy: seeds games and actors, in a node that has not played yet.
+    parameters: of the next episodes; see `environments.curricula`.
   """
 
   num_steps: int
   seats: types.NumpyArray | None
   entropy: tuple[int, ...]
+  parameters: Mapping[str, float]
 
 
 class Played(NamedTuple):

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from ftwax import compilation, trees, types
+from ftwax.environments import episode_metrics
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import sharding
 from ftwax.runtime.device import compiled_arena
@@ -55,8 +56,16 @@ class Actors:
     policy: types.ActorCore,
     arena: arena_lib.Arena,
     observers: Sequence[experiment_lib.Observer] = (),
+    fitness: str = '',
   ):
-    """Takes the games; call `begin` or `restore` next."""
+    """Takes the games; call `begin` or `restore` next.
+
+    Args:
+      policy: functions of an actor.
+      arena: the games.
+      observers: see single steps.
+      fitness: the metric in the results of games that are not rated, if any.
+    """
     seating = arena.router.seating
     self.arena = arena
     self.num_steps = 0
@@ -70,6 +79,7 @@ class Actors:
     self._played = np.zeros(seating.num_games, bool)
     self._round_steps = 0
     self._measured: list[Mapping[str, float]] = []
+    self._fitness = fitness
     self._absences = arena.absences
     self._anchor: Any = ()
 
@@ -237,21 +247,42 @@ class Actors:
     self._timestep = timestep = self.arena.step(action)
     rows.set_choice(step, choice)
     rows.set_timestep(step + 1, timestep)
-    self._measured += self.arena.episode_metrics()
+    self._last_measured = self.arena.episode_metrics()
+    self._measured += self._last_measured
     for observer in self._observers:
       observer.observe(self.arena, timestep, action)
 
   def _take_results(self) -> list[compiled_arena.Results]:
-    """Returns the results of a step of rated games, else nothing."""
+    """Returns the results of a step, if games are rated or have a fitness."""
     seating = self.arena.router.seating
-    if seating.is_solo:
+    if seating.is_solo and not self._fitness:
       return []
     ended: Any = self.arena.ended
     self._played |= ended
-    if not seating.is_rated:
+    if seating.is_rated:
+      outcomes: Any = self.arena.outcomes()
+      return [compiled_arena.Results(ended, outcomes)]
+    if not self._fitness:
       return []
-    outcomes: Any = self.arena.outcomes()
-    return [compiled_arena.Results(ended, outcomes)]
+    nothing: Any = ()
+    values: Any = np.full(ended.shape, np.nan, np.float32)
+    values[ended] = [self._read_fitness(one) for one in self._last_measured]
+    return [compiled_arena.Results(ended, nothing, {self._fitness: values})]
+
+  def _read_fitness(self, measured: Mapping[str, float]) -> float:
+    """Returns the fitness of an episode.
+
+    Raises:
+      ValueError: if the environment did not measure it.
+    """
+    if self._fitness not in measured:
+      raise ValueError(
+        f"fitness ('{episode_metrics.PREFIX}{self._fitness}') must be measured"
+        ' at the end of each episode, and is not in the info of one, which has'
+        f' {sorted(measured) or "no such numbers"}; add it there, or choose'
+        f' {episode_metrics.RETURN!r}.'
+      )
+    return measured[self._fitness]
 
   def _count(
     self,

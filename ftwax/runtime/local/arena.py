@@ -13,7 +13,13 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import absences, compiled_games, game_vectors, specified
+from ftwax.environments import (
+  absences,
+  compiled_games,
+  curricula,
+  game_vectors,
+  specified,
+)
 from ftwax.population import players, routing
 from ftwax.population import seating as seating_lib
 
@@ -68,6 +74,7 @@ class Arena(specified.Specified, dm_env.Environment):
     self._act = jax.jit(self.router.act)
     self._reads_games = any(player.reads_games for player in opponents)
     self._opponents: tuple[Any, ...] = ()
+    self._parameters: curricula.Values = {}
     # None if rows of seats already are in the order of the members.
     self._routes: routing.Routes | None = None
 
@@ -123,6 +130,12 @@ class Arena(specified.Specified, dm_env.Environment):
       return []
     places = np.flatnonzero(self.ended).tolist()
     return self.games.episode_metrics(places) if places else []
+
+  def set_parameters(self, values: curricula.Values) -> None:
+    """Gives the next episodes other parameters; see `curricula`."""
+    if values != self._parameters:
+      self.games.set_parameters(values)
+      self._parameters = dict(values)
 
   @property
   def infos(self) -> Sequence[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import absences
+from ftwax.environments import absences, curricula
 from ftwax.runtime import evaluation, prepare
 from ftwax.runtime.local import acting
 from ftwax.runtime.local import arena as arena_lib
@@ -37,6 +37,7 @@ class Evaluator:
     """
     self._name = parts.experiment.name
     self._max_steps = parts.experiment.evaluation.max_num_steps
+    self._fixed = dict(parts.experiment.evaluation.parameters)
     self._plan = plan = evaluation.make_plan(parts, num_episodes)
     seeds = arena_lib.make_seeds(
       (parts.experiment.seed, *entropy), plan.seating.num_games
@@ -49,12 +50,19 @@ class Evaluator:
     )
     self._actors = acting.Actors(parts.evaluation_policy, self._arena)
 
-  def run(self, variables: types.ActorVariables) -> evaluation.Outcome:
+  def run(
+    self,
+    variables: types.ActorVariables,
+    parameters: curricula.Values | None = None,
+  ) -> evaluation.Outcome:
     """Plays the games of one evaluation.
 
     Args:
       variables: the members' variables, leaves [N, ...].
+      parameters: of training at the time; see `curricula`. None for those that
+        the environment has by itself.
     """
+    self._arena.set_parameters({**(parameters or {}), **self._fixed})
     plan = self._plan
     variables = acting.put(variables)
     self._key, key = jax.random.split(self._key)

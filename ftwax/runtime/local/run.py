@@ -125,7 +125,10 @@ class _Run:
     )
     # Made last, since their seeds depend on the progress of the run.
     self._actors = acting.Actors(
-      parts.policy, self._make_arena(), parts.experiment.observers
+      parts.policy,
+      self._make_arena(),
+      parts.experiment.observers,
+      parts.experiment.fitness_metric,
     )
     stack.callback(self._close_games)
     self._position: Position | None = None
@@ -164,7 +167,8 @@ class _Run:
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
     """Plays at least `num_episodes` episodes with each member."""
     return self._make_evaluator(num_episodes).run(
-      types.actor_variables(self._population.members)
+      types.actor_variables(self._population.members),
+      self._records.course.values,
     )
 
   def _iterate(self) -> Generator[None, None, None]:
@@ -178,6 +182,7 @@ class _Run:
     learner_steps = self._records.counts.learner_steps + num_updates
     measured = self._actors.take_metrics()
     self._rounds.record(episodes, learner_steps, measured)
+    self._actors.arena.set_parameters(self._records.course.values)
     if self._actors.is_round_over(self._experiment.steps_per_round):
       self._end_round()
     elif self._records.done:
@@ -304,11 +309,13 @@ class _Run:
       (parts.experiment.seed, _TRAINING, steps, *restarts),
       parts.seating.num_games,
     )
-    return arena_lib.Arena(
+    arena = arena_lib.Arena(
       parts.make_games(seeds, parts.experiment.name),
       parts.seating,
       list(parts.opponents.values()),
     )
+    arena.set_parameters(self._records.course.values)
+    return arena
 
   def _close_games(self) -> None:
     try:

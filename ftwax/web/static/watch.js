@@ -13,13 +13,14 @@
   // to the first that wants it.
   const TOP = 'Progress';
   const SECTIONS = [
-    [TOP, (log, name) => log === 'train' ? name === 'episode_return' : name === 'scores'],
+    [TOP, (log, name) => log === 'train' ? name === 'episode_return' || /^metrics\/(is_)?success$/.test(name) : name === 'scores'],
     ['Strength', (log) => /^evaluation|^tournament|^strength/.test(log)],
     ['Lineage', (log) => log === 'lineage'],
     ['Members', (log, name) => log === 'population' && /ratings$|returns$/.test(name)],
     ['Hyperparameters', (log, name) => name.startsWith('hyperparameters/')],
     ['Internal rewards', (log, name) => /internal_rewards/.test(name)],
     ['Events', (log, name) => /event_r/.test(name)],
+    ['Metrics', (log, name) => log === 'train' && name.startsWith('metrics/')],
     ['Speed', (log, name) => log === 'speed' || /^wait_|sample_age/.test(name)],
     ['Learning', (log) => /^learner|^train/.test(log)],
     ['Other', () => true],
@@ -29,7 +30,7 @@
   const charts = new Map();
 
   const WORDS = {actor_steps: 'steps', learner_steps: 'updates', ratings: 'Elo in training games', mean_returns: 'mean return'};
-  const readable = (name) => WORDS[name] || name.replace(/^(hyperparameters|scores)\//, '').replaceAll('_', ' ').replace(/\bi\b/g, 'I');
+  const readable = (name) => WORDS[name] || name.replace(/^(hyperparameters|metrics|scores)\//, '').replaceAll('_', ' ').replace(/\bi\b/g, 'I');
   // What a game calls its return.
   const headed = (name, [run]) => readable(name === 'episode_return' && run.fact.headline || name);
   const nameOf = ({fact}) => fact.experiment ? `${fact.experiment}/${fact.name}` : fact.name;
