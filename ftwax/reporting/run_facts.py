@@ -4,7 +4,6 @@ import os
 import pathlib
 from typing import Any
 
-from ftwax import hyperparameters
 from ftwax.records import files, log_values, run_directory
 from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
@@ -46,6 +45,12 @@ def read_title(run_dir: str | os.PathLike[str]) -> str:
   return name[:1].upper() + name[1:]
 
 
+def read_headline(run_dir: str | os.PathLike[str]) -> str:
+  """Returns what the game calls its return; empty if it does not."""
+  game = _read(pathlib.Path(run_dir) / run_directory.GAME_FILE)
+  return str(game.get('headline') or '')
+
+
 def read_event_names(
   run_dir: str | os.PathLike[str], history: history_lib.History
 ) -> list[str]:
@@ -69,7 +74,7 @@ def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
   """Returns the names of the hyperparameters with a log-uniform prior."""
   config = _read(pathlib.Path(run_dir) / run_directory.CONFIG_FILE)
   agent = config.get('agent')
-  kind = f'{hyperparameters.LogUniform.__name__}('
+  kind = 'LogUniform('  # The class's name, which needs no import of JAX.
   return [
     name
     for name, prior in (agent if isinstance(agent, dict) else {}).items()

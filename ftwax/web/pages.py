@@ -4,6 +4,8 @@ One application plays a game; the other follows runs, with a room for games
 between the members of each.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
@@ -17,7 +19,7 @@ from collections.abc import (
   Mapping,
   Sequence,
 )
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from starlette import (
@@ -34,7 +36,10 @@ from starlette.middleware import gzip
 
 from ftwax.reporting import page as report_page
 from ftwax.reporting import report, saved_games
-from ftwax.web import play_room, run_tail, safeguards
+from ftwax.web import run_tail, safeguards
+
+if TYPE_CHECKING:
+  from ftwax.web import play_room
 
 # Limits for each page: received messages per second, and unread messages.
 _MAX_MESSAGES_PER_SECOND = 120
@@ -284,6 +289,8 @@ async def _serve_person(
   websocket: websockets.WebSocket, room: play_room.Room
 ) -> None:
   """Passes messages between a page and the room until either ends."""
+  from ftwax.web import play_room  # Loaded by who made the room.
+
   await websocket.accept()
   unread: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue(_MAX_UNREAD)
   too_slow = asyncio.Event()

@@ -36,6 +36,10 @@ setTimeout = (does, period) => wait(does, period > 1000 ? period / 20 : period);
 # The path of the last chart at the top of the live page, and its points.
 _LINES = '[...document.querySelectorAll("#top .line")]'
 _PATH = f'{_LINES}.at(-1)?.getAttribute("d") || ""'
+# The numbers below each chart there.
+_TICKS = """[...document.querySelectorAll('#top .chart svg')].map((svg) =>
+  [...svg.querySelectorAll('text[text-anchor=middle]')].map((text) =>
+    text.textContent).filter((text) => /^\\d/.test(text)))"""
 _NUM_POINTS = f'({_PATH}).split(/[ML]/).length - 1'
 
 pytestmark = pytest.mark.skipif(
@@ -512,7 +516,9 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
   (run / 'output' / 'nodes.json').write_text('{"actor/0": "seen 1 s ago"}')
   (run / 'tournament.json').write_text(
     '{"players": ["a", "b"], "ratings": [9, 0], "lows": [5, 0],'
-    ' "highs": [12, 0]}'
+    ' "highs": [12, 0], "num_members": 1, "anchor": 1, "num_games": 9,'
+    ' "win_rates": [[null, 0.6], [0.4, null]],'
+    ' "half_widths": [[null, 0.1], [0.1, null]]}'
   )
   (run / 'logs' / 'evaluation.jsonl').write_text(
     '{"actor_steps": 10, "scores/random": 0.5, "scores/still": 0.75}\n'
@@ -529,19 +535,30 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     log = run / 'logs' / 'train.jsonl'
     os.utime(log, (log.stat().st_mtime - 120.0,) * 2)
     os.utime(run / 'logs' / 'evaluation.jsonl', (0.0, 0.0))
-    page.wait_for_selector('#runs p:has-text("Stopped")')
+    page.wait_for_selector('#runs p:text-is("Stopped")')
     page.wait_for_selector(
-      '#runs p:has-text("Loses against")', state='detached'
+      '#runs p:has-text("In the tournament, it has 9 ± 3 Elo above b. It scores'
+      ' 0.60 against b there")'
     )
-    page.wait_for_selector('#runs p:has-text("Even with random 0.50")')
+    page.wait_for_selector('#runs p:has-text("Mean return 0.25 (last 4 of 4")')
+    assert page.inner_text('#loading') == ''
     with run_directory.lock(run):
       page.wait_for_selector('#runs p:has-text("Running, ")')
+    page.wait_for_selector(r'#runs >> text=/Stopped \d+ s ago/')
     assert page.evaluate(_NUM_POINTS) == 4
     page.hover('.chart')
     page.wait_for_selector('.told:has-text("steps")')
     # The first screen has the return and the scores; the rest is behind tabs.
     first = page.locator('#top h3').all_inner_texts()
-    assert first == ['scores', 'episode return']
+    assert first == ['scores in evaluations', 'return']
+    # They share their axis: one stands above the other.
+    scores, returns = page.evaluate(_TICKS)
+    assert scores == returns and (scores[0], scores[-1]) == ('10', '40')
+    before = page.evaluate(_PATH)
+    page.fill('#smooth', '2')
+    page.wait_for_function(f'({_PATH}) !== {before!r}')
+    page.fill('#smooth', '0')
+    page.wait_for_function(f'({_PATH}) === {before!r}')
     tabs = page.locator('[role=tab]')
     assert tabs.all_inner_texts() == ['Strength', 'Speed']
     tabs.nth(1).click()

@@ -30,19 +30,20 @@ ftwax.games.capture_the_flag = (() => {
     context.strokeRect(x + 0.14, y + 0.14, 0.72, 0.72);
   };
 
-  const flag = ({context, colors}, x, y, color) => {
+  const flag = ({context, colors}, x, y, color, edge = colors.text, size = 1, foot = 0.9) => {
     context.fillStyle = color;
-    context.strokeStyle = colors.text;
-    context.lineWidth = 0.05;
+    context.strokeStyle = edge;
+    context.lineWidth = 0.05 * size;
     context.beginPath();
-    context.moveTo(x + 0.3, y + 0.9);
-    context.lineTo(x + 0.3, y + 0.12);
-    context.lineTo(x + 0.85, y + 0.32);
-    context.lineTo(x + 0.3, y + 0.52);
-    context.stroke();
+    context.moveTo(x + 0.3 * size, y + foot * size);
+    context.lineTo(x + 0.3 * size, y + 0.12 * size);
+    context.lineTo(x + 0.85 * size, y + 0.32 * size);
+    context.lineTo(x + 0.3 * size, y + 0.52 * size);
     context.fill();
+    context.stroke();
   };
 
+  // `painting.py` paints films in the same shapes and colours.
   const figure = (picture, x, y, angle, color, label) => {
     const {context, colors} = picture;
     context.save();
@@ -63,7 +64,7 @@ ftwax.games.capture_the_flag = (() => {
       context.font = '600 0.36px system-ui, sans-serif';
       context.textAlign = 'center';
       context.textBaseline = 'middle';
-      context.fillText(label, -Math.sin(angle) * 0.12, Math.cos(angle) * 0.14);
+      context.fillText(label, -Math.sin(angle) * 0.14, Math.cos(angle) * 0.14);
     }
     context.restore();
   };
@@ -135,7 +136,9 @@ ftwax.games.capture_the_flag = (() => {
     to.flags.forEach(({team, carrier, cell}) => {
       const [x, y] = carrier >= 0 ? places[carrier]
         : [cell % facts.width, Math.floor(cell / facts.width)];
-      flag(picture, x, carrier >= 0 ? y - 0.25 : y, colors[`flag${team}`]);
+      // A carrier keeps its number: its flag is small, above a corner.
+      if (carrier >= 0) flag(picture, x + 0.4, y, colors[`team${team}`], colors.nose, 0.7, 0.6);
+      else flag(picture, x, y, colors[`team${team}`]);
     });
   };
 
@@ -150,8 +153,8 @@ ftwax.games.capture_the_flag = (() => {
       if (bits & 64) stand(picture, x, y, colors.team1);
       if (bits & 2) figure(picture, x, y, 0, colors.team0, '+');
       if (bits & 4) figure(picture, x, y, 0, colors.team1, '!');
-      if (bits & 8) flag(picture, x, y, colors.flag0);
-      if (bits & 16) flag(picture, x, y, colors.flag1);
+      if (bits & 8) flag(picture, x, y, colors.team0);
+      if (bits & 16) flag(picture, x, y, colors.team1);
     });
     const scalar = Object.fromEntries(
       facts.scalars.map((name, i) => [name, view.scalars[i]]));
@@ -160,9 +163,9 @@ ftwax.games.capture_the_flag = (() => {
         colors.team0, '');
     context.fillStyle = colors.back;
     context.fillRect(size, 0, 3, size);
-    compass(picture, scalar, 'own_flag', size + 1, 1, colors.flag0);
-    compass(picture, scalar, 'enemy_flag', size + 1, 3, colors.flag1);
-    if (scalar.i_carry_the_flag) flag(picture, size + 1, 5, colors.flag1);
+    compass(picture, scalar, 'own_flag', size + 1, 1, colors.team0);
+    compass(picture, scalar, 'enemy_flag', size + 1, 3, colors.team1);
+    if (scalar.i_carry_the_flag) flag(picture, size + 1, 5, colors.team1);
   };
 
   // Where a flag lies, as the agent is told; ahead is up.

@@ -20,8 +20,8 @@ ftwax.element = (tag, properties = {}, ...children) => {
 ftwax.color = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-const NAMES = ['floor', 'wall', 'pad', 'unseen', 'team0', 'team1', 'flag0',
-  'flag1', 'nose', 'text', 'line', 'back', 'quiet'];
+const NAMES = ['floor', 'wall', 'pad', 'unseen', 'team0', 'team1', 'nose',
+  'text', 'line', 'back', 'quiet'];
 
 // Shows the states of a game on a canvas, drawn at the rate of the screen.
 ftwax.Stage = class {
