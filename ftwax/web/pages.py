@@ -70,6 +70,7 @@ def make_play_app(
   routes = [
     routing.Route('/', lambda _: _page('play.html')),
     routing.Route('/script.js', lambda _: _script(room)),
+    routing.Route('/members.js', lambda _: _members(room)),
     routing.WebSocketRoute('/room', socket),
     *_shared_routes(saved, lambda: [room]),
   ]
@@ -153,6 +154,25 @@ def make_watch_app(
     except (OSError, ValueError) as error:
       raise exceptions.HTTPException(404, str(error)) from None
 
+  routes = [
+    routing.Route('/', lambda _: _page('watch.html')),
+    routing.Route(
+      '/runs',
+      lambda _: responses.JSONResponse([tail.facts() for tail in tails]),
+    ),
+    routing.Route('/runs/{index:int}/logs', logs),
+    routing.Route('/runs/{index:int}/report', read_report),
+    *_room_routes(rooms, tail_of),
+    *_shared_routes(saved, lambda: rooms.all),
+  ]
+  return _make_app(routes, lambda: rooms.all, host, token)
+
+
+def _room_routes(
+  rooms: _Rooms, tail_of: Callable[[int], run_tail.RunTail]
+) -> list[routing.BaseRoute]:
+  """Returns the routes of games between the members of a run."""
+
   def play(request: requests.Request) -> responses.Response:
     tail_of(request.path_params['index'])
     return _page('play.html')
@@ -172,20 +192,17 @@ def make_watch_app(
     index = request.path_params['index']
     return _script(await rooms.find(index, tail_of(index)))
 
-  routes = [
-    routing.Route('/', lambda _: _page('watch.html')),
-    routing.Route(
-      '/runs',
-      lambda _: responses.JSONResponse([tail.facts() for tail in tails]),
-    ),
-    routing.Route('/runs/{index:int}/logs', logs),
-    routing.Route('/runs/{index:int}/report', read_report),
+  async def members(request: requests.Request) -> responses.Response:
+    index = request.path_params['index']
+    found = await rooms.find(index, tail_of(index))
+    return await asyncio.to_thread(_members, found)
+
+  return [
     routing.Route('/runs/{index:int}/play', play),
     routing.Route('/runs/{index:int}/script.js', script),
+    routing.Route('/runs/{index:int}/members.js', members),
     routing.WebSocketRoute('/runs/{index:int}/room', room),
-    *_shared_routes(saved, lambda: rooms.all),
   ]
-  return _make_app(routes, lambda: rooms.all, host, token)
 
 
 def _make_app(
@@ -278,6 +295,11 @@ def _scripted_page(
 def _script(room: play_room.Room) -> responses.Response:
   """Returns a response with the script that draws the game of a room."""
   return responses.FileResponse(room.script, media_type='text/javascript')
+
+
+def _members(room: play_room.Room) -> responses.Response:
+  """Returns a response with members that play in the page, if it knows them."""
+  return responses.Response(room.members_script(), media_type='text/javascript')
 
 
 def _answer(request: requests.Request, error: Any) -> responses.Response:

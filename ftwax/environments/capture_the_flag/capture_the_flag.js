@@ -4,6 +4,8 @@ ftwax.games.capture_the_flag = (() => {
   // Columns and rows that a step in each direction adds, from north clockwise.
   const STEPS = [[0, -1], [1, 0], [0, 1], [-1, 0]];
   const TEAMS = ['Blue', 'Red'];
+  // First moves, with advice on the goal of the game.
+  const BEGIN = 30;
 
   const read = (facts, state) => {
     const count = facts.teams.length;
@@ -202,23 +204,27 @@ ftwax.games.capture_the_flag = (() => {
   const rules = (facts, own) => {
     const [us, them] = facts.teams[own] ? ['Red', 'Blue'] : ['Blue', 'Red'];
     return [
-      `${own < 0 ? 'Each team' : `You are the figure in the ring, in ${us}. Your team`} takes the flag of the other and carries it to its own stand, the frame at its base, while its own flag stands there: one point. Most points after ${facts.num_steps} moves win.`,
-      `A tag hits an opponent up to ${facts.tag_range} cells straight ahead, who drops the flag and waits at the base for ${facts.respawn_period} moves.`,
-      `Step on ${own < 0 ? "your team's" : us === 'Blue' ? 'the blue' : 'the red'} flag where it was dropped, and it is back on its stand.`,
+      own < 0 ? 'Each team grabs the flag of the other and brings it to the frame of its own colour.'
+        : `Grab the ${them.toLowerCase()} team's flag and bring it to your ${us.toLowerCase()} frame. You are the figure in the ring.`,
+      `It only counts while your own flag is home. Most points after ${facts.num_steps} moves win.`,
+      `Tag an opponent up to ${facts.tag_range} cells straight ahead: who is tagged drops the flag and waits for ${facts.respawn_period} moves.`,
+      'Your flag lies somewhere? Step on it, and it is home.',
       ...(facts.scalars.includes('cue') ? ['In some games a team has to tag in the move that captures a flag, in others it must not, or the others get the point. Only the first moves tell.'] : []),
     ];
   };
 
   // What a person on a seat should know now.
   const advice = (facts, state, own, speed) => {
-    const {players, flags, cue} = read(facts, state);
+    const {steps, players, flags, cue} = read(facts, state);
     const {team, waiting} = players[own];
     if (cue) return `Remember: ${cue < 0 ? 'tag' : 'do not tag'} in the move that captures a flag`;
     if (waiting) return `You were tagged, back in ${Math.ceil(waiting / speed)}`;
     if (flags[1 - team].carrier === own)
       return flags[team].carrier >= 0 ? 'You have the flag, but yours is taken: get it back first'
         : `You have the flag: bring it to the ${team ? 'red' : 'blue'} frame`;
-    return flags[team].carrier >= 0 ? `Player ${flags[team].carrier + 1} has your flag: tag them` : '';
+    if (flags[team].carrier >= 0) return `Player ${flags[team].carrier + 1} has your flag: tag them`;
+    // Until the person has seen what there is to do.
+    return steps < BEGIN ? `Grab the ${team ? 'blue' : 'red'} flag and bring it to your ${team ? 'red' : 'blue'} frame` : '';
   };
 
   const events = (facts, fromState, toState) => {

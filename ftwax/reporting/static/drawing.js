@@ -44,6 +44,8 @@ ftwax.Stage = class {
   start(facts) {
     this.facts = facts;
     this.from = this.to = this.view = null;
+    const [columns, rows] = this.game.size(facts);
+    this.canvas.parentElement.style.setProperty('--ratio', columns / rows);
   }
 
   // Moves from the last state to this one within `period` milliseconds.
