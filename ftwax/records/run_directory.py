@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import IO, Any
 
 from absl import logging
 
@@ -60,6 +60,9 @@ _PACKAGES = (
 )
 
 _TIMESTAMP = '%Y%m%d-%H%M%S'
+
+# No save takes this long.
+_LEFTOVER_S = 86_400.0
 _RUN_NAME = re.compile(r'(?P<time>\d{8}-\d{6})-seed-?\d+(-(?P<copy>\d+))?')
 
 
@@ -295,15 +298,12 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
   Raises:
     RunDirectoryError: if another process holds the lock.
   """
-  with import_guard.guarded():
-    import fcntl  # Only on Unix.
-
   with contextlib.ExitStack() as stack:
     with _reported(path):
       path_of_lock = pathlib.Path(path) / LOCK_FILE
       file = stack.enter_context(files.opened(path_of_lock, 'ab'))
     try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      _lock_now(file)
     except OSError as error:
       raise RunDirectoryError(
         f'run directory ({os.fspath(path)}) must be used by one process at a'
@@ -317,6 +317,19 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
     finally:
       with contextlib.suppress(OSError):  # Of a full disk, which is known.
         files.write_atomically(ended, f'{_now()}\n')
+
+
+def _lock_now(file: IO[Any]) -> None:
+  """Locks a file until it is closed; raises an OSError if another did."""
+  with import_guard.guarded():
+    try:
+      import fcntl
+    except ImportError:  # Windows.
+      import msvcrt
+
+      msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+      return
+  fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def ended_at(path: str | os.PathLike[str]) -> datetime.datetime | None:
@@ -424,6 +437,10 @@ def _remove_leftovers(directory: pathlib.Path) -> None:
   for path in directory.glob('.*.tmp'):
     pid = path.name.split('.')[-2]
     if not pid.isdigit() or os.path.exists(f'/proc/{pid}'):
+      continue
+    # Systems without /proc do not say whether their writer lives.
+    age = time.time() - path.lstat().st_mtime
+    if not os.path.isdir('/proc/self') and age < _LEFTOVER_S:
       continue
     if path.is_dir() and not path.is_symlink():
       shutil.rmtree(path, ignore_errors=True)
