@@ -84,6 +84,11 @@ def make_data(num_maps: int) -> dict[str, Any]:
   }
 
 
+def read_script() -> str:
+  """Returns the code of `members.js`."""
+  return SCRIPT.read_text('utf-8')
+
+
 def to_script(data: dict[str, Any]) -> str:
   """Returns the data as a script, since pages on a disk cannot fetch files."""
   return f'ftwax.data = {json.dumps(data, separators=(",", ":"))};\n'

@@ -113,8 +113,7 @@ class Room:
     if source is None or not browser_members.can_run(source):
       return ''
     data = browser_members.make_data(_NUM_WARM_UP_MAPS)
-    code = browser_members.SCRIPT.read_text('utf-8')
-    return code + browser_members.to_script(data)
+    return browser_members.read_script() + browser_members.to_script(data)
 
   @property
   def is_empty(self) -> bool:

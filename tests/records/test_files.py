@@ -41,7 +41,9 @@ _ELSEWHERE = {
   'cli/bench_command.py',
   'cli/commands.py',
   'cli/health_checks.py',
+  'cli/known_flags.py',
   'cli/list_command.py',
+  'inference/browser_members.py',
   'import_guard.py',  # Of installed packages.
   'reporting/drawing.py',  # The working directory, to come back to it.
   'reporting/page.py',
