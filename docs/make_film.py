@@ -29,7 +29,7 @@ def record() -> str:
     live_game.record_matches(game, [_MATCH], folder, _SEED)
     saved = saved_games.SavedGames(pathlib.Path(folder) / 'games')
     ((_, played),) = saved.readable()
-  return saved_games.to_html(played)
+  return saved_games.to_html(played, saved_games.own_scripts())
 
 
 def film(html: str, scheme: str) -> list[Image.Image]:

@@ -8,10 +8,10 @@ several.
 
 The training state holds the values of an agent as a tree of the shape of its
 parts. Paths in it, such as "tasks.pixel_control.cost", are the names of
-hyperparameters in configurations, commands and logs. `bind` puts values into a copy of the agent,
-and whatever computes takes that copy: each part reads its own, `self.cost`. The
-state holds arrays alone, since states travel between processes, in which a
-function of an option would be another one.
+hyperparameters in configurations, commands and logs. `bind` puts values into a
+copy of the agent, and whatever computes takes that copy: each part reads its
+own, `self.cost`. The state holds arrays alone, since states travel between
+processes, in which a function of an option would be another one.
 
 Ranges are metadata of fields, and checked here for all parts.
 """

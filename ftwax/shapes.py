@@ -12,7 +12,6 @@ known when a function is traced, so a check costs nothing in compiled code.
 
 from typing import Any
 
-import jax
 import numpy as np
 
 _REST = '...'
@@ -66,6 +65,8 @@ def check_leaves(
   Raises:
     ValueError: naming the first leaf that differs.
   """
+  import jax  # Here: the rest also checks arrays of NumPy without it.
+
   for path, leaf in jax.tree.leaves_with_path(tree):
     shape = np.shape(leaf)
     rest = len(shape) - len(prefix)

@@ -1,15 +1,15 @@
-"""Submodules that are imported on first use, as attributes (PEP 562)."""
+"""Submodules and names that are imported on first use (PEP 562)."""
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ftwax import import_guard
 
 
 def on_first_use(
-  package: str,
+  package: str, names: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
   """Returns `__getattr__` and `__dir__` of a package.
 
@@ -18,13 +18,17 @@ def on_first_use(
 
   Args:
     package: its `__name__`.
+    names: names that the package re-exports, by `submodule.name` of each.
   """
+  exported = names or {}
 
   def get(name: str) -> Any:
-    submodule = f'{package}.{name}'
+    path, _, attribute = exported.get(name, name).partition('.')
+    submodule = f'{package}.{path}'
     if not name.startswith('_'):
       try:
-        return importlib.import_module(submodule)
+        module = importlib.import_module(submodule)
+        return getattr(module, attribute) if attribute else module
       except ModuleNotFoundError as error:
         if error.name != submodule:  # It needs what is not installed.
           raise
@@ -34,7 +38,7 @@ def on_first_use(
       obj=sys.modules[package],
     )
 
-  def names() -> list[str]:
+  def known() -> list[str]:
     with import_guard.guarded():  # It takes as long as all of `import ftwax`.
       import pkgutil
 
@@ -42,4 +46,4 @@ def on_first_use(
     found = {one.name for one in pkgutil.iter_modules(module.__path__)}
     return sorted({*vars(module), *getattr(module, '__all__', ()), *found})
 
-  return get, names
+  return get, known

@@ -48,7 +48,10 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 # A shell that starts them in the background, or nohup, has them ignore these.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
   signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+if (
+  hasattr(signal, 'SIGHUP')  # Not on Windows.
+  and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+):
   signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Files of tests that import Reverb or acme: they need Python 3.10 and the extra

@@ -4,6 +4,7 @@ import ast
 import functools
 import importlib
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -215,6 +216,24 @@ _ON_FIRST_USE = (
 )
 
 
+def _check_first_use(path, lazy, imported):
+  """Checks that names of a package are those that type checkers see there."""
+  (line,) = lazy
+  call = line.value
+  names = {} if len(call.args) < 2 else ast.literal_eval(call.args[1])
+  call.args = call.args[:1]
+  (wanted,) = ast.parse(_ON_FIRST_USE).body
+  assert ast.dump(line) == ast.dump(wanted), path
+  package = '.'.join(path.relative_to(ROOT).parent.parts)
+  seen = {
+    alias.asname or alias.name: f'{node.module}.{alias.name}'
+    for node in imported
+    for alias in node.names
+    if node.module != package  # Else it is a submodule.
+  }
+  assert {name: f'{package}.{target}' for name, target in names.items()} == seen
+
+
 def test_packages_only_re_export():
   """An `__init__.py` has imports and names, but no code of its own.
 
@@ -233,8 +252,7 @@ def test_packages_only_re_export():
         assert ast.unparse(node) == 'compatibility.require_python_310(__name__)'
       elif isinstance(node, ast.If):
         lazy = node.orelse if node.orelse else node.body
-        (line,) = ast.parse(_ON_FIRST_USE).body
-        assert [*map(ast.dump, lazy)] == [ast.dump(line)], path
+        _check_first_use(path, lazy, node.body if node.orelse else [])
         assert ast.unparse(node.test).endswith('TYPE_CHECKING')
         for each in node.body if node.orelse else ():
           assert isinstance(each, ast.ImportFrom), f'{path}'
@@ -406,9 +424,8 @@ def _packages():
   'folder', _packages(), ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_packages_import_what_is_missing_on_first_use(folder):
-  assert 'submodules.on_first_use(__name__)' in (
-    folder / '__init__.py'
-  ).read_text('utf-8')
+  text = (folder / '__init__.py').read_text('utf-8')
+  assert re.search(r'submodules\.on_first_use\(\s*__name__[,)]', text)
 
 
 def test_names_of_a_package_are_imported_at_once_or_for_types():

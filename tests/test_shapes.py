@@ -31,6 +31,7 @@ from ftwax.population import (
   seating,
   selection,
   tournament,
+  win_rates,
 )
 from ftwax.replay.functional import prioritized
 
@@ -342,7 +343,7 @@ CASES = {
     {'multiplicities': _ones(T, N), 'outcomes': _ones(T)},
   ),
   'fit_to_opponents': (
-    ratings.fit_to_opponents,
+    win_rates.fit_to_opponents,
     {'scores': np.ones((R, K)), 'games': np.ones((R, K))},
   ),
   'payoff.update': (
@@ -375,7 +376,7 @@ CASES = {
     },
   ),
   'wilson_interval': (
-    tournament.wilson_interval,
+    win_rates.wilson_interval,
     {'scores': np.ones((N, N)), 'games': np.ones((N, N))},
   ),
   'importance_weights': (

@@ -31,7 +31,9 @@
     stage.start(facts);
     stage.show(flags.shown(state), 1);
     byId('rules').replaceChildren(...game.rules(facts, shared ? -1 : 0).map((textContent) => element('li', {textContent})));
-    byId('advice').hidden = true;
+    const advice = match && !shared ? game.advice(facts, flags.shown(state), 0, rate()) : '';
+    byId('advice').textContent = advice;
+    byId('advice').hidden = !advice;
   };
 
   const person = () => {
@@ -83,7 +85,7 @@
     const tally = `${won(0)} : ${won(1)}`;
     if (!match) {
       byId('headline').textContent = shared ? `A match on ${shared.level}` : 'Best of three';
-      byId('detail').textContent = shared ? 'Did they beat the population?' : 'Two against two. A draw is no win.';
+      byId('detail').textContent = shared ? 'Did they beat the population?' : 'Grab the red flag and bring it to your blue frame, two against two.';
     } else if (isOver) {
       byId('headline').textContent = won(0) > won(1) ? `${who} beat the population, ${tally}` : `The population won, ${tally}`;
       byId('detail').textContent = `On ${match.level}. Games: ${match.games.map(({score}) => score.join(':')).join(', ')}.`;
@@ -153,7 +155,8 @@
   };
   byId('share').onclick = async () => {
     history.replaceState(null, '', `#${flags.writeMatch(match)}`);
-    try { await navigator.clipboard.writeText(location.href); byId('copied').textContent = 'Copied.'; }
+    const score = `${won(0) > won(1) ? 'I beat' : 'I lost to'} the ftwax population ${won(0)}:${won(1)} on ${match.level} (${match.games.map(({score}) => score.join(':')).join(', ')})`;
+    try { await navigator.clipboard.writeText(`${score} ${location.href}`); byId('copied').textContent = `Copied: ${score}, with the link to the replay.`; }
     catch { byId('copied').textContent = 'The link is the address of this page.'; }
   };
   // A file as `ftwax play` writes them: it can replay it, and rate the person.

@@ -32,7 +32,7 @@ from launchpad.nodes.python import local_multi_processing
 from ftwax import types
 from ftwax.acme import builder, local, loopback, namespaces, servers
 from ftwax.population import state as state_lib
-from ftwax.records import checkpoints
+from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import (
   evaluation,
   generations,
@@ -609,12 +609,12 @@ def _read_result(
   Raises:
     NodeFailedError: if the run ended before all steps were taken.
   """
-  if (directory / run_records.ERROR_FILE).exists() or not (
+  if (directory / run_directory.ERROR_FILE).exists() or not (
     checkpoints.saved_steps(directory / 'checkpoints')
   ):
     raise engine.NodeFailedError(
       'The program ended early; see what its nodes have written, and'
-      f' {directory / run_records.ERROR_FILE}.'
+      f' {directory / run_directory.ERROR_FILE}.'
     )
   with contextlib.ExitStack() as stack:
     records = run_records.RunRecords(parts, directory, stack)

@@ -24,6 +24,7 @@ from ftwax import errors, import_guard, suggestions, version
 from ftwax.cli import flags
 
 _INTERRUPTED = 128 + signal.SIGINT
+_CLOSED = 128 + 13  # SIGPIPE, which not all systems have.
 
 
 # Each is the module `NAME_command`; the first line of its docstring is its line
@@ -109,7 +110,7 @@ def errors_told() -> Iterator[None]:
     if isinstance(error, BrokenPipeError) and _output_is_closed():
       # Python flushes once more at its end.
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-      raise SystemExit(128 + signal.SIGPIPE) from None
+      raise SystemExit(_CLOSED) from None
     if not isinstance(error, errors.EXPECTED):
       raise
     with import_guard.guarded():
@@ -143,6 +144,8 @@ def _warnings_told() -> Iterator[None]:
 
 
 def _output_is_closed() -> bool:
+  if not hasattr(select, 'poll'):  # Windows: who else would close it?
+    return True
   poll = select.poll()
   poll.register(sys.stdout, 0)
   return bool(poll.poll(0))

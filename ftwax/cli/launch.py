@@ -27,7 +27,8 @@ from absl import logging
 from ftwax import import_guard, parts, suggestions
 from ftwax.cli import commands, flags, sources, tasks
 from ftwax.environments import jax_adapters, process_games
-from ftwax.records import checkpoints, config_files, log_values, rebuilding
+from ftwax.records import checkpoints, config_files, rebuilding
+from ftwax.reporting import outcome
 from ftwax.runtime import devices, evaluation, runs
 from ftwax.runtime import experiment as experiment_lib
 
@@ -528,15 +529,16 @@ def _run(
   )
   counts = result.counts
   steps_per_second = counts.actor_steps / max(counts.seconds, 1e-9)
-  outcome = 'no episode has ended'
-  if result.num_recent:
-    outcome = (
-      f'mean return {log_values.format_value(result.mean_return)} (last'
-      f' {result.num_recent} of {counts.episodes:,} episodes)'
+  # From the log, as on all pages.
+  reached = outcome.describe_episodes(result.run_dir)
+  if not reached and result.num_recent:  # It has loggers of its own.
+    reached = outcome.describe_return(
+      result.mean_return, result.num_recent, counts.episodes
     )
   print(
     f'{counts.actor_steps:,} steps and {counts.learner_steps:,} updates in'
-    f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s): {outcome}.'
+    f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s):'
+    f' {reached or "no episode has ended"}.'
     f' See {result.run_dir}'
   )
   return result

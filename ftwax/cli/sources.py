@@ -11,10 +11,14 @@ from collections.abc import Iterable
 import ftwax
 from ftwax import import_guard, suggestions
 from ftwax.cli import flags
+from ftwax.records import run_directory
 
 _PACKAGE = pathlib.Path(ftwax.__file__).parent
 _TRAINED = _PACKAGE / 'trained'
 EXPERIMENTS = _PACKAGE / 'experiments'
+
+# Most runs that a page shows at once.
+MAX_RUNS = 20
 
 # What a run has from its start on, and shared agents, too.
 _CONFIG_FILE = 'config.json'
@@ -72,17 +76,66 @@ def find_run(source: str) -> str:
       f'there is no {source}; give the directory of a run, such as'
       f' runs/NAME/TIME-seed0, or one of {known}.'
     )
-  if (path / _CONFIG_FILE).exists() or (path / 'logs').exists():
+  if _is_run(path):
     return source
-  runs = [*path.glob(f'*/{_CONFIG_FILE}'), *path.glob(f'*/*/{_CONFIG_FILE}')]
-  if not runs:
-    raise ValueError(
-      f'there is no run in {source}; start an experiment, such as `ftwax train'
-      ' catch`, or give the directory of a run.'
-    )
-  newest = max(runs, key=lambda config: config.stat().st_mtime).parent
+  newest = _runs_in(path)[-1]
   print(f'The newest run in {source}: {newest}', file=sys.stderr)
   return str(newest)
+
+
+def find_runs(source: str) -> list[str]:
+  """Returns the runs that a path means to a page that shows several.
+
+  A folder that holds runs means the newest of them, in the order of their
+  start.
+
+  Raises:
+    ValueError: if there is no run at this path.
+  """
+  path = pathlib.Path(source)
+  if not path.is_dir() or _is_run(path):
+    return [find_run(source)]
+  runs = _runs_in(path)
+  if len(runs) > MAX_RUNS:
+    print(
+      f'{source} has {len(runs)} runs; these are the newest {MAX_RUNS}. Name'
+      ' other ones to see them.',
+      file=sys.stderr,
+    )
+  return [str(run) for run in runs[-MAX_RUNS:]]
+
+
+def _is_run(path: pathlib.Path) -> bool:
+  return (path / _CONFIG_FILE).exists() or (path / 'logs').exists()
+
+
+def _runs_in(path: pathlib.Path) -> list[pathlib.Path]:
+  """Returns the runs below a folder, those that were started last at the end.
+
+  Raises:
+    ValueError: if there are none.
+  """
+  runs = [
+    config.parent
+    for pattern in ('*', '*/*')
+    for config in path.glob(f'{pattern}/{_CONFIG_FILE}')
+  ]
+  if not runs:
+    raise ValueError(
+      f'there is no run in {path}; start an experiment, such as `ftwax train'
+      ' catch`, or give the directory of a run.'
+    )
+  return sorted(runs, key=_start_of)
+
+
+def _start_of(run: pathlib.Path) -> str:
+  """Returns when a run was started, as text in the order of time."""
+  # Not the time of a file, which is another one in a copy.
+  started = run_directory.started_at(run)
+  stamp = (
+    started.timestamp() if started else (run / _CONFIG_FILE).stat().st_mtime
+  )
+  return f'{stamp:020.3f} {run.name}'
 
 
 def experiments() -> list[str]:

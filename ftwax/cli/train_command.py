@@ -10,7 +10,7 @@ ftwax train my_file.py:build --help   runs a function that returns an
 
 import dataclasses
 
-from ftwax.cli import flags, sources, tasks
+from ftwax.cli import flags, known_flags, sources, tasks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Options:
 def run(options: Options) -> int:
   """Runs the experiment, which exits the program."""
   sources.check_experiment(options.experiment, tasks.TASKS)
-  from ftwax.cli import launch  # A slow import: a wrong name fails before it.
+  known_flags.check(options.experiment, options.flags)
+  from ftwax.cli import launch  # A slow import: wrong names fail before it.
 
   launch.main(options.experiment, options.flags)
   return 0

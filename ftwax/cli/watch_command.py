@@ -27,7 +27,9 @@ class Options(ServerOptions):
   """Flags of `ftwax watch`."""
 
   runs: tuple[str, ...] = flags.argument(
-    'Directories of runs; by default the newest one below runs/.', default=()
+    'Directories of runs, or of several, which share charts; by default the'
+    ' newest run below runs/.',
+    default=(),
   )
   end_with_input: bool = flags.flag(False, 'End when the standard input ends.')
 
@@ -46,16 +48,23 @@ def run(options: Options) -> int:
   """Serves the page until Ctrl-C."""
   runs = options.runs
   if not options.end_with_input:  # Else it is started before its run.
-    runs = tuple(map(sources.find_run, runs or ('runs',)))
-  # Slow imports: a wrong path or flag fails before them.
-  from ftwax.cli import past_runs
-
+    runs = (
+      tuple(run for source in runs for run in sources.find_runs(source))
+      if runs
+      else (sources.find_run('runs'),)
+    )
   import_server().watch(
     runs,
+    _find_game,
     options.save_dir,
     options.host,
     options.port,
     options.end_with_input,
-    past_runs.find_game,
   )
   return 0
+
+
+def _find_game(directory: str) -> Any:
+  from ftwax.cli import past_runs  # Slow import, if anybody plays.
+
+  return past_runs.find_game(directory)

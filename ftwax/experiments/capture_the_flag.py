@@ -43,7 +43,7 @@ from ftwax.networks import cores, entry_torsos, heads, torsos
 from ftwax.population import exploring, population_config
 from ftwax.records import rebuilding, tournament_files
 from ftwax.replay import replay_options
-from ftwax.reporting import report
+from ftwax.reporting import outcome, report
 from ftwax.runtime import evaluation, prepare, runs
 from ftwax.runtime.device import matches
 
@@ -453,10 +453,9 @@ def finish(
     made.seed,
   )
   path = report.make_report(result.run_dir)
-  rating = np.mean(summary.ratings[:num_members])
-  print(f'mean rating of members above the random player: {rating:.2f}')
-  for name, score in tournament_files.member_scores(summary).items():
-    print(f'members win against {name}: {score:.2f}')
+  strength = outcome.find_strength(summary, None)
+  if strength is not None:
+    print('\n'.join(outcome.describe_strength(strength)))
   print(f'Report: {path}')
 
 

@@ -3,13 +3,20 @@
 from typing import TYPE_CHECKING
 
 from ftwax import submodules
-from ftwax.inference.loaded_agent import LoadedAgent
-from ftwax.inference.loading import export, load
 
 if TYPE_CHECKING:
   from ftwax.inference import live_game, playable
+  from ftwax.inference.loaded_agent import LoadedAgent
+  from ftwax.inference.loading import export, load
 else:
-  __getattr__, __dir__ = submodules.on_first_use(__name__)
+  __getattr__, __dir__ = submodules.on_first_use(
+    __name__,
+    {
+      'LoadedAgent': 'loaded_agent.LoadedAgent',
+      'export': 'loading.export',
+      'load': 'loading.load',
+    },
+  )
 
 __all__ = (
   'LoadedAgent',

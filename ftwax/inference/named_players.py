@@ -56,7 +56,7 @@ class NamedPlayers:
       ValueError: as in `loading.load`, or if the members play another game.
     """
     self._spec = spec
-    self._source, self._experiment = source, experiment
+    self.source, self._experiment = source, experiment
     self._agents: dict[str, loaded_agent.LoadedAgent] = {}
     self._players = {
       name: players.scripted(script) for name, script in scripts.items()
@@ -141,8 +141,8 @@ class NamedPlayers:
 
   @functools.cached_property
   def _see(self) -> Any:
-    assert self._source is not None
-    network = loading.read_network(self._source, self._experiment)
+    assert self.source is not None
+    network = loading.read_network(self.source, self._experiment)
 
     def see(
       variables: types.ActorVariables,

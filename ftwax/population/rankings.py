@@ -5,12 +5,17 @@ scissors apart, and rises with copies of a player that one beats. The Nash
 average reads the whole matrix of win rates.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import optimize, special
 
-from ftwax import shapes, types
+from ftwax import shapes
+
+if TYPE_CHECKING:
+  from ftwax import types
 
 # A player whose weight is below this in all equilibria is in none of them.
 _NO_WEIGHT = 1e-7

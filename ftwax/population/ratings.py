@@ -22,19 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import shapes, types
+from ftwax.population import win_rates
 
 DRAW = 0.5
 
-# One Elo point in logits.
-_SCALE = math.log(10.0) / 400.0
+_SCALE = win_rates.SCALE
 
 # Online ratings are multiples of 1 / _GRID, which float32 adds without error up
 # to 16,384 points: the sum of ratings is conserved to the last bit.
 _GRID = 1024.0
-
-# A Newton step changes a strength by at most one logit, since full steps may
-# overshoot far from the optimum. Hence many steps are needed.
-_NUM_NEWTON_STEPS = 100
 
 # By default, accelerators may multiply float32 matrices in lower precision.
 _HIGHEST = jax.lax.Precision.HIGHEST
@@ -339,7 +335,7 @@ def fit(
     return strengths + jnp.clip(step, -1.0, 1.0)
 
   strengths = jax.lax.fori_loop(
-    0, _NUM_NEWTON_STEPS, newton_step, jnp.zeros(is_free.shape)
+    0, win_rates.NUM_NEWTON_STEPS, newton_step, jnp.zeros(is_free.shape)
   )
   p, hessian = curvature(strengths)
   covariance = jnp.linalg.inv(hessian)
@@ -355,63 +351,3 @@ def fit(
     ratings=anchor_rating + strengths / _SCALE,
     standard_errors=jnp.where(is_free, jnp.sqrt(variances) / _SCALE, 0.0),
   )
-
-
-def fit_to_opponents(
-  scores: types.Floats,
-  games: types.Floats,
-  team_size: float = 1.0,
-  prior_deviation: float = 2000.0,
-) -> tuple[Fit, Fit]:
-  """Fits ratings of many players that only met the same few opponents.
-
-  That is `fit` of all their games at once, such as those of all evaluations of
-  a run, in which each member counts as another player each time and opponents
-  stay the same. It solves for the opponents first, by the Schur complement of
-  the players' diagonal block, so its time grows with `R` alone.
-
-  Args:
-    scores: float64 [R, K], mean score of each player against each opponent.
-    games: float64 [R, K], number of games; scores without games are ignored.
-    team_size: number of copies of a player in its team.
-    prior_deviation: see `fit`.
-
-  Returns:
-    The players [R] and the opponents [K], relative to the first opponent.
-
-  Raises:
-    ValueError: if scores and games differ in shape.
-  """
-  shapes.check('fit_to_opponents', scores=(scores, 'R K'), games=(games, 'R K'))
-  wins = np.where(games > 0, np.nan_to_num(scores), 0.0) * games
-  precision = 1.0 / (_SCALE * prior_deviation) ** 2
-  players, opponents = np.zeros(len(games)), np.zeros(games.shape[1] - 1)
-  for _ in range(_NUM_NEWTON_STEPS):
-    difference = players[:, None] - np.append(0.0, opponents)
-    p = 1.0 / (1.0 + np.exp(-team_size * difference))
-    surprise = team_size * (wins - games * p)  # [R, K]
-    weights = team_size**2 * games * p * (1.0 - p)
-    diagonal = weights.sum(axis=1) + precision  # [R]
-    shares = weights[:, 1:] / diagonal[:, None]  # [R, K - 1]
-    schur = np.diag(weights[:, 1:].sum(axis=0) + precision)
-    schur -= weights[:, 1:].T @ shares
-    player_step = (surprise.sum(axis=1) - precision * players) / diagonal
-    gradient = -surprise[:, 1:].sum(axis=0) - precision * opponents
-    gradient += weights[:, 1:].T @ player_step
-    opponent_step = np.linalg.solve(schur, gradient)
-    player_step += shares @ opponent_step
-    players += np.clip(player_step, -1.0, 1.0)
-    opponents += np.clip(opponent_step, -1.0, 1.0)
-    if np.abs(np.append(player_step, opponent_step)).max() < 1e-6:
-      break
-  covariance = np.linalg.inv(schur)
-  variances = 1.0 / diagonal + np.sum(shares @ covariance * shares, axis=1)
-  found = (
-    (players, np.sqrt(variances)),
-    (np.append(0.0, opponents), np.append(0.0, np.sqrt(np.diag(covariance)))),
-  )
-  one, other = (
-    Fit(jnp.asarray(x / _SCALE), jnp.asarray(error / _SCALE))
-    for x, error in found
-  )
-  return one, other

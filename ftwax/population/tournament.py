@@ -6,8 +6,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import shapes, types
+from ftwax import types
 from ftwax.population import ratings as ratings_lib
+from ftwax.population import win_rates as win_rates_lib
 
 
 class Tournament(NamedTuple):
@@ -135,7 +136,8 @@ def summarize(
     meetings = zip(first.reshape(shape), second.reshape(shape), strict=True)
     met = np.sum([a.T @ b + b.T @ a > 0 for a, b in meetings], axis=0)
     np.fill_diagonal(met, 0)
-  lows, highs = wilson_interval(np.nan_to_num(win_rates) * met, met, deviations)
+  wins = np.nan_to_num(win_rates) * met
+  lows, highs = win_rates_lib.wilson_interval(wins, met, deviations)
   design = ratings_lib.multiplicities(places, teams, num_players)
   fit = ratings_lib.fit(
     design.reshape(-1, num_players),
@@ -152,31 +154,3 @@ def summarize(
     ratings=np.asarray(fit.ratings),
     rating_errors=deviations * np.asarray(fit.standard_errors),
   )
-
-
-def wilson_interval(
-  scores: types.NumpyArray, games: types.NumpyArray, deviations: float = 1.96
-) -> tuple[types.NumpyArray, types.NumpyArray]:
-  """Returns Wilson's interval of win rates; [0, 1] without games.
-
-  Args:
-    scores: [...], wins and half the draws.
-    games: [...], number of games.
-    deviations: half width of the interval in standard deviations.
-
-  Raises:
-    ValueError: if scores and games differ in shape.
-  """
-  shapes.check('wilson_interval', scores=(scores, '...'), games=(games, '...'))
-  games = np.asarray(games, np.float64)
-  square = deviations**2
-  rate = scores / np.maximum(games, 1.0)
-  # Wilson, 1927. Unlike rate +- error, it stays informative at rates of 0 and
-  # 1.
-  centre = (scores + 0.5 * square) / (games + square)
-  half = (
-    deviations
-    / (games + square)
-    * np.sqrt(games * rate * (1.0 - rate) + 0.25 * square)
-  )
-  return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from ftwax import hyperparameters, registry, types
-from ftwax.records import files
 
 if sys.version_info >= (3, 11):
   import tomllib
@@ -145,26 +144,6 @@ def fields_of(config: Any) -> Mapping[str, Any] | None:
   return {
     name: getattr(config, name) for name in names if hasattr(config, name)
   }
-
-
-def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """Reads a configuration as JSON.
-
-  Raises:
-    ValueError: if there is no such file, or it is damaged; names the file.
-  """
-
-  def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    plain = dict(pairs)
-    if len(plain) < len(pairs):
-      names = [name for name, _ in pairs]
-      twice = next(name for name in names if names.count(name) > 1)
-      raise ValueError(f'the key {twice!r} stands there twice')
-    return plain
-
-  with files.reading(path, 'the configuration of a run as JSON'):
-    text = files.read(path, 'strict')
-    return files.to_object(files.parse_text(text, object_pairs_hook=unique))
 
 
 def read_toml(path: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pathlib
 import re
 import stat
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 from ftwax import errors as errors_lib
@@ -88,6 +88,8 @@ def _open(path: Any, flags: int) -> int:
   while _FOLDER.fullmatch(root.name):
     root = root.parent
   *folders, name = path.relative_to(root).parts
+  if os.open not in os.supports_dir_fd:
+    return _open_by_path(root, [*folders, name], flags)
   with contextlib.ExitStack() as stack:
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     stack.callback(os.close, folder)
@@ -107,6 +109,21 @@ def _open(path: Any, flags: int) -> int:
     os.close(file)
     raise OSError(f'{path} is not a file')
   return file
+
+
+def _open_by_path(root: pathlib.Path, parts: Sequence[str], flags: int) -> int:
+  """Opens a file where folders are no descriptors, as on Windows.
+
+  A link that is put there meanwhile is followed.
+  """
+  path = root
+  for part in parts:
+    path /= part
+    if path.is_symlink():
+      raise OSError(f'{path} is a link or in one; put a copy there')
+  if path.exists() and not path.is_file():
+    raise OSError(f'{path} is not a file')
+  return os.open(path, flags, 0o666)
 
 
 def make_folder(root: pathlib.Path, *names: str) -> pathlib.Path:
@@ -277,6 +294,8 @@ def first_line(error: BaseException) -> str:
 
 def sync(path: pathlib.Path) -> None:
   """Waits until a file, or the names in a directory, are on disk."""
+  if path.is_dir() and not hasattr(os, 'O_DIRECTORY'):
+    return  # Windows opens no directories.
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)

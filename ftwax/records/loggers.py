@@ -23,7 +23,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from ftwax.records import files, log_values, tensorboard_logger
-from ftwax.records import trackers as trackers_lib
 
 # Seconds between two rows of a label in an experiment tracker.
 _TRACKER_PERIOD_S = 1.0
@@ -372,6 +371,8 @@ def make_logger_factory(
     ImportError: if a tracker is not installed.
     ValueError: if there is no such tracker.
   """
+  from ftwax.records import trackers as trackers_lib  # Slow import.
+
   tracking = [
     trackers_lib.Tracking(pathlib.Path(run_dir), name) for name in trackers
   ]

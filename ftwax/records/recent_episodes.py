@@ -5,9 +5,15 @@ does not look back to half of the run; but at most the last 100, and at least
 the last 20.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from ftwax import types
+if TYPE_CHECKING:
+  from ftwax import types
+
 
 MOST = 100
 _FEWEST = 20

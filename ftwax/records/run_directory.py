@@ -26,18 +26,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import IO, Any
 
 from absl import logging
 
 from ftwax import errors, import_guard, version
-from ftwax.records import array_files, config_files, files
+from ftwax.records import files
 
 CONFIG_FILE = 'config.json'
 VERSIONS_FILE = 'versions.json'
 COMMAND_FILE = 'command.txt'
 NUMBER_FILE = 'number.txt'
 LOCK_FILE = 'lock'
+ENDED_FILE = 'ended.txt'  # When the last process of the run ended.
+ERROR_FILE = 'error.txt'
 GAME_FILE = 'game.json'  # Specs of the game.
 ABOUT_FILE = 'about.json'  # What is known of shared agents.
 NODES_FILE = 'output/nodes.json'  # Status of a distributed run's nodes.
@@ -58,6 +60,9 @@ _PACKAGES = (
 )
 
 _TIMESTAMP = '%Y%m%d-%H%M%S'
+
+# No save takes this long.
+_LEFTOVER_S = 86_400.0
 _RUN_NAME = re.compile(r'(?P<time>\d{8}-\d{6})-seed-?\d+(-(?P<copy>\d+))?')
 
 
@@ -90,6 +95,8 @@ def create(
     ValueError: if `name` cannot be the name of a directory.
   """
   _check_name(name)
+  from ftwax.records import config_files  # Slow import.
+
   text = _dump(config_files.to_json(config))
   stem = f'{time.strftime(_TIMESTAMP, time.gmtime())}-seed{seed}'
   copy = 1
@@ -118,6 +125,8 @@ def create_at(path: str | os.PathLike[str], config: Any) -> pathlib.Path:
     TypeError: if `config` holds a value without a stable name.
   """
   directory = _check_path(path)
+  from ftwax.records import config_files  # Slow import.
+
   text = _dump(config_files.to_json(config))
   with _reported(path):
     is_made = _is_free(directory) and _populate(directory, text)
@@ -154,6 +163,8 @@ def open_existing(
     RunDirectoryError: if there is no readable run at `path`, or it has another
       layout.
   """
+  from ftwax.records import config_files  # Slow import.
+
   directory = _check_path(path)
   typed = os.fspath(path)
   recorded = _read_json(typed, CONFIG_FILE)
@@ -189,7 +200,9 @@ def check_layout(path: str | os.PathLike[str], resumes: bool = False) -> int:
     RunDirectoryError: if the run has another layout.
   """
   if not (pathlib.Path(path) / VERSIONS_FILE).exists():
-    return array_files.LAYOUT
+    return _layout()
+  from ftwax.records import array_files  # Slow import.
+
   versions = _read_json(os.fspath(path), VERSIONS_FILE)
   # Versions of ftwax that wrote layout 1 did not record it.
   layout = versions.get('layout', 1) if isinstance(versions, dict) else 1
@@ -205,6 +218,8 @@ def check_layout(path: str | os.PathLike[str], resumes: bool = False) -> int:
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
   """Reads the configuration of a run as JSON; see `config_files.to_json`.
 
+  No name may stand in it twice.
+
   Raises:
     ValueError: if there is none at `path`, or it is damaged.
   """
@@ -214,7 +229,18 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
       f'run ({os.fspath(path)}) must be the directory of a run, and has no'
       f' {CONFIG_FILE}; give one below runs/.'
     )
-  return config_files.read_json(file)
+
+  def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    plain = dict(pairs)
+    if len(plain) < len(pairs):
+      names = [name for name, _ in pairs]
+      twice = next(name for name in names if names.count(name) > 1)
+      raise ValueError(f'the key {twice!r} stands there twice')
+    return plain
+
+  with files.reading(file, 'the configuration of a run as JSON'):
+    text = files.read(file, 'strict')
+    return files.to_object(files.parse_text(text, object_pairs_hook=unique))
 
 
 def read_game(path: str | os.PathLike[str], name: str) -> list[Any] | None:
@@ -260,7 +286,8 @@ def newest(root: str | os.PathLike[str], name: str) -> pathlib.Path | None:
 def lock(path: str | os.PathLike[str]) -> Iterator[None]:
   """Locks a run directory against other processes on this machine.
 
-  It is a context manager; a kill releases the lock too.
+  It is a context manager; a kill releases the lock too. At its end it records
+  the time, see `ended_at`.
 
   Args:
     path: path of the run directory.
@@ -271,22 +298,59 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
   Raises:
     RunDirectoryError: if another process holds the lock.
   """
-  with import_guard.guarded():
-    import fcntl  # Only on Unix.
-
   with contextlib.ExitStack() as stack:
     with _reported(path):
       path_of_lock = pathlib.Path(path) / LOCK_FILE
       file = stack.enter_context(files.opened(path_of_lock, 'ab'))
     try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      _lock_now(file)
     except OSError as error:
       raise RunDirectoryError(
         f'run directory ({os.fspath(path)}) must be used by one process at a'
         ' time, but another one is using it; wait for that run to end, or start'
         ' a new run.'
       ) from error
-    yield
+    ended = pathlib.Path(path) / ENDED_FILE
+    ended.unlink(missing_ok=True)
+    try:
+      yield
+    finally:
+      with contextlib.suppress(OSError):  # Of a full disk, which is known.
+        files.write_atomically(ended, f'{_now()}\n')
+
+
+def _lock_now(file: IO[Any]) -> None:
+  """Locks a file until it is closed; raises an OSError if another did."""
+  with import_guard.guarded():
+    try:
+      import fcntl
+    except ImportError:  # Windows.
+      import msvcrt
+
+      msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+      return
+  fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def ended_at(path: str | os.PathLike[str]) -> datetime.datetime | None:
+  """Returns when the last process of a run ended; None if it was killed."""
+  ended = pathlib.Path(path) / ENDED_FILE
+  return _read_time(ended) if ended.exists() else None
+
+
+def started_at(path: str | os.PathLike[str]) -> datetime.datetime | None:
+  """Returns when a run was started first; None if it is not recorded."""
+  command = pathlib.Path(path) / COMMAND_FILE
+  return _read_time(command) if command.exists() else None
+
+
+def _read_time(path: pathlib.Path) -> datetime.datetime | None:
+  """Returns the time at the beginning of a file, which may be damaged."""
+  try:
+    read = datetime.datetime.fromisoformat(files.read(path).split()[0])
+  except (OSError, ValueError, IndexError):
+    return None
+  return read if read.tzinfo else read.replace(tzinfo=datetime.timezone.utc)
 
 
 def is_locked(path: str | os.PathLike[str]) -> bool | None:
@@ -374,6 +438,10 @@ def _remove_leftovers(directory: pathlib.Path) -> None:
     pid = path.name.split('.')[-2]
     if not pid.isdigit() or os.path.exists(f'/proc/{pid}'):
       continue
+    # Systems without /proc do not say whether their writer lives.
+    age = time.time() - path.lstat().st_mtime
+    if not os.path.isdir('/proc/self') and age < _LEFTOVER_S:
+      continue
     if path.is_dir() and not path.is_symlink():
       shutil.rmtree(path, ignore_errors=True)
     else:
@@ -391,7 +459,7 @@ def _number(path: pathlib.Path) -> int:
 
 def _versions() -> dict[str, Any]:
   versions: dict[str, Any] = {
-    'layout': array_files.LAYOUT,
+    'layout': _layout(),
     'ftwax': version.__version__,
     'python': platform.python_version(),
     'platform': platform.platform(),
@@ -423,9 +491,19 @@ def _commit() -> str:
     return ''
 
 
+def _layout() -> int:
+  from ftwax.records import array_files  # Slow import.
+
+  return array_files.LAYOUT
+
+
 def _command_line() -> str:
+  return f'{_now()} {shlex.join(sys.orig_argv)}\n'
+
+
+def _now() -> str:
   now = datetime.datetime.now(datetime.timezone.utc)
-  return f'{now.isoformat(timespec="seconds")} {shlex.join(sys.orig_argv)}\n'
+  return now.isoformat(timespec='seconds')
 
 
 def _read_json(typed: str, name: str) -> Any:
@@ -442,6 +520,8 @@ def _read_json(typed: str, name: str) -> Any:
 def _check_same(
   typed: str, recorded: Any, config: Any, may_differ: Collection[str]
 ) -> None:
+  from ftwax.records import config_files  # Slow import.
+
   current = json.loads(_dump(config_files.to_json(config)))
   different = [
     f'  {key}: {then!r} in the run directory, {now!r} now'

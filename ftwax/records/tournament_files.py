@@ -1,14 +1,18 @@
 """The results of a tournament, as a file in the directory of a run."""
 
+from __future__ import annotations
+
 import json
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ftwax import types
 from ftwax.records import files, log_values
+
+if TYPE_CHECKING:
+  from ftwax import types
 
 TOURNAMENT_FILE = 'tournament.json'
 

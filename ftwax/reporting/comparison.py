@@ -5,20 +5,19 @@ is a row of its own. What distinguishes a row is its name. With few seeds, their
 median and range stand for the mean and its 95% bootstrap interval.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ftwax import types
 from ftwax.records import (
-  checkpoints,
-  config_files,
   files,
   log_values,
   loggers,
@@ -29,11 +28,15 @@ from ftwax.reporting import (
   curves,
   drawing,
   evaluation_curves,
+  outcome,
   page,
   population_figures,
   run_facts,
 )
 from ftwax.reporting import history as history_lib
+
+if TYPE_CHECKING:
+  from ftwax import types
 
 PAGE_FILE = 'comparison.html'
 
@@ -104,6 +107,8 @@ def read(run_dir: str | os.PathLike[str]) -> Run:
   Raises:
     ValueError: if it is not the directory of a run that has ended an episode.
   """
+  from ftwax.records import checkpoints  # Slow import.
+
   directory = pathlib.Path(run_dir)
   try:
     config = run_directory.read_config(directory)
@@ -285,6 +290,8 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, str]:
 
   A class or function stands for itself under the name of its field.
   """
+  from ftwax.records import config_files  # Slow import.
+
   leaves = {}
   for key, value in config_files.flatten(config).items():
     if value != {} and key != config_files.TYPE:
@@ -383,19 +390,23 @@ def _each_run(rows: Rows) -> list[str]:
 
 def _strengths(directory: pathlib.Path) -> dict[str, str]:
   """Returns how strong a run's members are on average, by opponent."""
-  strengths = {}
-  evaluations = files.read_or_warn(evaluation_curves.read, directory)
-  if evaluations is not None and evaluations.held_out:
-    mean = evaluations.held_out_scores[0, -1].mean()
-    strengths['score against held-out opponents'] = f'{mean:.2f}'
-  tournament = files.read_or_warn(tournament_files.read, directory)
-  if tournament is not None:
-    for name, score in tournament_files.member_scores(tournament).items():
-      strengths[f'score against {drawing.readable(name)}'] = f'{score:.2f}'
-  if evaluations is not None:
-    anchor = drawing.readable(evaluations.opponents[0])
-    elo = f'{evaluations.elo[-1].mean():.0f}'
-    strengths[f'Elo above {anchor}, last evaluation'] = elo
+  strengths: dict[str, str] = {}
+  strength = outcome.find_strength(
+    files.read_or_warn(tournament_files.read, directory),
+    files.read_or_warn(evaluation_curves.read, directory),
+  )
+  if strength is None:
+    return strengths
+  if strength.held_out:
+    mean = strength.held_out_scores[0].mean()
+    name = f'score against held-out opponents, {outcome.EVALUATION}'
+    strengths[name] = f'{mean:.2f}'
+  for name, score in strength.scores.items():
+    against = f'score against {drawing.readable(name)}, {strength.source}'
+    strengths[against] = f'{score:.2f}'
+  anchor = drawing.readable(strength.anchor)
+  elo = f'{strength.elo.mean():.0f}'
+  strengths[f'mean Elo above {anchor}, {strength.source}'] = elo
   return strengths
 
 

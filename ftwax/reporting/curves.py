@@ -1,15 +1,19 @@
 """Learning curves: episode returns over environment steps."""
 
+from __future__ import annotations
+
 import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ftwax import types
 from ftwax.records import files, loggers, recent_episodes
+
+if TYPE_CHECKING:
+  from ftwax import types
 
 # What a log calls the return, and the beginning of other names that
 # environments measure; see `environments.episode_metrics`.
@@ -106,6 +110,12 @@ def last_mean(episodes: Returns) -> float:
   later = np.cumsum(counts[::-1])[::-1] - counts  # Episodes in later rows.
   weights = np.clip(window - later, 0.0, counts)
   return float(np.average(episodes.returns, weights=weights))
+
+
+def num_recent(episodes: Returns) -> int:
+  """Returns the number of last episodes in `last_mean`."""
+  counts = episodes.num_episodes
+  return min(recent_episodes.count(episodes.steps, counts), int(counts.sum()))
 
 
 def mean_by_step(episodes: Returns, edges: types.Floats) -> types.Floats:

@@ -39,13 +39,12 @@ def _without_settings_here() -> Iterator[None]:
   if not os.path.lexists('matplotlibrc'):
     yield
     return
-  here = os.open('.', os.O_RDONLY)
+  here = os.getcwd()
   try:
     os.chdir(pathlib.Path(__file__).parent)
     yield
   finally:
-    os.fchdir(here)
-    os.close(here)
+    os.chdir(here)
 
 
 def style(axes: Any) -> None:

@@ -1,15 +1,19 @@
 """Strength of a population against fixed opponents, over a run."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ftwax import types
-from ftwax.population import ratings, tournament
+from ftwax.population import win_rates
 from ftwax.records import files, loggers, run_directory
 from ftwax.reporting import drawing, population_figures
+
+if TYPE_CHECKING:
+  from ftwax import types
 
 # Label of the evaluation log.
 LABEL = 'evaluation'
@@ -86,7 +90,7 @@ def _from_rows(
   ends = scores.shape[::2]
   if scores.shape != games.shape or ends != (len(rows), len(names)):
     raise ValueError('its rows must have scores and games of each member')
-  members, opponents = ratings.fit_to_opponents(
+  members, opponents = win_rates.fit_to_opponents(
     scores.reshape(-1, len(names)), games.reshape(-1, len(names)), team_size
   )
   errors = _DEVIATIONS * np.asarray(members.standard_errors)
@@ -103,7 +107,7 @@ def _from_rows(
     np.asarray(opponents.ratings),
     np.nanmean(scores, axis=1),
     held_out,
-    np.stack([shares, *tournament.wilson_interval(wins, met, _DEVIATIONS)]),
+    np.stack([shares, *win_rates.wilson_interval(wins, met, _DEVIATIONS)]),
   )
 
 
@@ -112,7 +116,7 @@ def held_out_figure(evaluations: Evaluations) -> dict[str, Any]:
   mean = evaluations.held_out_scores[0, -1].mean()
   return {
     'kind': 'lines',
-    'title': f'Score against {list_names(evaluations.held_out)}',
+    'title': f'Score against {list_names(evaluations.held_out)}, evaluations',
     'x': 'steps',
     'range': [0, 1],
     'lines': _member_lines(evaluations.steps, *evaluations.held_out_scores),
@@ -152,7 +156,7 @@ def figures(evaluations: Evaluations) -> list[dict[str, Any]]:
   return [
     {
       'kind': 'lines',
-      'title': f'Elo above {opponents[0]}',
+      'title': f'Elo above {opponents[0]}, evaluations',
       'x': 'steps',
       'lines': _member_lines(steps, elo, elo - errors, elo + errors),
       'marks': [
@@ -166,7 +170,7 @@ def figures(evaluations: Evaluations) -> list[dict[str, Any]]:
     },
     {
       'kind': 'lines',
-      'title': 'Mean score of members',
+      'title': 'Mean score of members, evaluations',
       'x': 'steps',
       'range': [0, 1],
       'lines': [

@@ -1,14 +1,18 @@
 """The log of a population as arrays over time."""
 
+from __future__ import annotations
+
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ftwax import types
 from ftwax.records import files, loggers
+
+if TYPE_CHECKING:
+  from ftwax import types
 
 # Label of the log. Each row holds the result of
 # `ftwax.population.state.log_values`, and may hold `event_rates` and the counts

@@ -21,13 +21,29 @@ _POLICY = (
   " base-uri 'none'; form-action 'none'"
 )
 
+_HEADING = re.compile('<h2 id="([^"]*)">(.*?)</h2>')
+
+# A page with fewer sections needs no links to them.
+_MIN_LINKS = 4
+
+# A table with more columns is broader than half of a page.
+_MAX_COLUMNS = 6
+
 # Extends the style that all pages share. A narrow screen scrolls wide tables,
 # whose first column stays visible, instead of shrinking them.
 _STYLE = """
-main { max-width: 64rem; padding: 2rem 1.25rem 5rem; }
+main { max-width: 88rem; padding: 2rem 1.25rem 5rem; }
+.contents { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem;
+  margin: 1rem 0 0; }
+section h2 { margin-top: 0; padding-top: 1.6rem; }
+@media (min-width: 1200px) {
+  .sections { columns: 2; column-gap: 3rem; }
+  .sections > section { break-inside: avoid; }
+  .sections > .broad { column-span: all; }
+}
 h1 { font-size: 1.7rem; margin: 0 0 1.2rem; }
-h2 { font-size: 1.15rem; margin: 2.6rem 0 .3rem; }
-main > p, figcaption { color: var(--quiet); max-width: 46rem; }
+h2 { font-size: 1.15rem; margin: 1.6rem 0 .3rem; }
+main > p, section > p, figcaption { color: var(--quiet); max-width: 46rem; }
 table { font-variant-numeric: tabular-nums; }
 th, td { vertical-align: top; border-bottom: 1px solid var(--panel); }
 td.text { overflow-wrap: anywhere; }
@@ -65,7 +81,7 @@ def render(title: str, body: Sequence[str], scripts: Sequence[str] = ()) -> str:
   """
   name = html.escape(title)
   style = read_static('style.css') + _STYLE
-  content = '\n'.join(body)
+  content = _arrange(body)
   code = read_static('drawing.js') + read_static('charts.js')
   policy = html.escape(policy_of([code, *scripts]))
   return (
@@ -76,6 +92,37 @@ def render(title: str, body: Sequence[str], scripts: Sequence[str] = ()) -> str:
     f'<body>\n<main>\n<h1>{name}</h1>\n{content}\n</main>\n</body>\n'
     '</html>\n'
   )
+
+
+def _arrange(parts: Sequence[str]) -> str:
+  """Returns parts in sections, one for each heading, below links to these."""
+  sections: list[list[str]] = [[]]
+  for part in parts:
+    if _HEADING.match(part):
+      sections.append([])
+    sections[-1].append(part)
+  lead, *rest = ['\n'.join(section) for section in sections]
+  links, made = [], []
+  for section in rest:
+    match = _HEADING.match(section)
+    assert match is not None
+    links.append(f'<a href="#{match[1]}">{match[2]}</a>')
+    kind = ' class="broad"' if _is_broad(section) else ''
+    made.append(f'<section{kind}>\n{section}\n</section>')
+  content = ''
+  if len(links) >= _MIN_LINKS:
+    content = (
+      f'<nav class="contents" aria-label="Contents">{" ".join(links)}</nav>\n'
+    )
+  joined = '\n'.join(made)
+  return f'{lead}\n{content}<div class="sections">\n{joined}\n</div>'
+
+
+def _is_broad(section: str) -> bool:
+  """Returns whether a section takes two columns: many charts, or broad rows."""
+  rows = (row.count('<th') for row in section.split('</tr>'))
+  has_charts = '<div class="charts' in section and '<details>' not in section
+  return has_charts or max(rows) > _MAX_COLUMNS
 
 
 def policy_of(scripts: Sequence[str]) -> str:
@@ -105,17 +152,32 @@ def data(plain: Any, attributes: str) -> str:
 
 
 def charts(
-  title: str, caption: str, figures: Sequence[Mapping[str, Any]]
+  title: str,
+  caption: str,
+  figures: Sequence[Mapping[str, Any]],
+  is_folded: bool = False,
 ) -> list[str]:
-  """Returns the parts of a section with figures for `charts.js`."""
+  """Returns the parts of a section with figures for `charts.js`.
+
+  Args:
+    title: heading of the section.
+    caption: what the figures show.
+    figures: see `charts.js`.
+    is_folded: whether to show them only on demand.
+  """
   size = ' small' if any('small' in figure for figure in figures) else ''
-  parts = ''.join(data(figure, 'class="figure"') for figure in figures)
-  wide = f'<div class="charts{size}">{parts}</div>'
-  return [
-    heading(title),
-    paragraph(caption),
-    wide if len(figures) > 1 else parts,
-  ]
+  # Who reads a page without its scripts reads what a chart shows.
+  parts = ''.join(
+    data(figure, 'class="figure"')
+    + f'<noscript>{paragraph(figure["alt"])}</noscript>'
+    for figure in figures
+  )
+  if len(figures) > 1:
+    parts = f'<div class="charts{size}">{parts}</div>'
+  if is_folded:
+    names = f'{len(figures)} charts' if len(figures) > 1 else 'Chart'
+    parts = f'<details><summary>{names}</summary>{parts}</details>'
+  return [heading(title), paragraph(caption), parts]
 
 
 def shaded(
@@ -147,8 +209,9 @@ def shaded(
 
 
 def heading(text: str) -> str:
-  """Returns the heading of a section."""
-  return f'<h2>{html.escape(text)}</h2>'
+  """Returns the heading of a section, to which links may lead."""
+  name = re.sub(r'\W+', '-', text.lower()).strip('-')
+  return f'<h2 id="{name}">{html.escape(text)}</h2>'
 
 
 def paragraph(text: str) -> str:

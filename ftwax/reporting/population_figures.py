@@ -3,17 +3,20 @@
 They are plain data for `page.charts`; see the script `charts.js`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ftwax import types
-from ftwax.population import rankings
 from ftwax.records import tournament_files
 from ftwax.reporting import drawing, page
 from ftwax.reporting import history as history_lib
+
+if TYPE_CHECKING:
+  from ftwax import types
 
 # More points than this would only make the page larger.
 _MAX_POINTS = 200
@@ -282,10 +285,7 @@ def tournament(results: tournament_files.Results) -> Figure:
 def tabulate_tournament(
   results: tournament_files.Results,
 ) -> tuple[list[str], list[list[str]]]:
-  """Returns the header and a row for each player, the best by Elo first.
-
-  The Nash equilibrium is left out if it is not known or takes too long.
-  """
+  """Returns the header and a row for each player, the best by Elo first."""
   anchor = drawing.readable(results.players[results.anchor])
   head = ['player', f'Elo above {anchor}', '95%']
   order = np.argsort(-results.ratings)
@@ -297,16 +297,28 @@ def tabulate_tournament(
     ]
     for player in order
   ]
-  if has_nash(results):
-    nash = rankings.nash_average(results.win_rates)
-    head += ['score against Nash', 'weight in Nash']
-    for row, player in zip(rows, order, strict=True):
-      row += [f'{nash.scores[player]:.2f}', f'{nash.weights[player]:.2f}']
   return head, rows
 
 
+def tabulate_nash(
+  results: tournament_files.Results,
+) -> tuple[list[str], list[list[str]]]:
+  """Returns the header and a row for each player, the best by Elo first."""
+  from ftwax.population import rankings  # Slow import.
+
+  nash = rankings.nash_average(results.win_rates)
+  return ['player', 'score against Nash', 'weight in Nash'], [
+    [
+      drawing.readable(results.players[player]),
+      f'{nash.scores[player]:.2f}',
+      f'{nash.weights[player]:.2f}',
+    ]
+    for player in np.argsort(-results.ratings)
+  ]
+
+
 def has_nash(results: tournament_files.Results) -> bool:
-  """Returns whether the table of a tournament shows its Nash equilibrium."""
+  """Returns whether the Nash equilibrium is known, and found in seconds."""
   num_players = len(results.players)
   others = ~np.eye(num_players, dtype=bool)
   is_known = bool(np.isfinite(results.win_rates[others]).all())

@@ -5,25 +5,30 @@ follow, which can be played back in the page, and figures with an explanation
 each.
 """
 
+from __future__ import annotations
+
 import os
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ftwax import types
 from ftwax.records import files, log_values, loggers, tournament_files
 from ftwax.reporting import (
   curves,
   drawing,
   evaluation_curves,
+  outcome,
   page,
   population_figures,
   run_facts,
   saved_games,
 )
 from ftwax.reporting import history as history_lib
+
+if TYPE_CHECKING:
+  from ftwax import types
 
 REPORT_FILE = 'report.html'
 
@@ -41,7 +46,7 @@ _NASH = (
 )
 
 # The column of scores against opponents that training never meets.
-_HELD_OUT = 'score, held out'
+_HELD_OUT = 'held-out score, last evaluation'
 
 
 def make_report(
@@ -91,12 +96,13 @@ def to_html(
   tournament = files.read_or_warn(tournament_files.read, run_dir)
   title = title or run_facts.read_title(run_dir)
   evaluations = files.read_or_warn(evaluation_curves.read, run_dir)
-  summary = _summary(run_dir, history, lineage, tournament, evaluations)
+  strength = outcome.find_strength(tournament, evaluations)
+  summary = _summary(run_dir, history, lineage, strength)
   matches, used = _matches(run_dir, scripts)
   body = [
     page.paragraph(' '.join(summary)),
     *_held_out(evaluations),
-    *_members(history, tournament, evaluations),
+    *_members(history, strength),
     *_curves(run_dir),
     *matches,
     *_tournament(tournament),
@@ -115,8 +121,7 @@ def _summary(
   run_dir: pathlib.Path,
   history: history_lib.History,
   lineage: Sequence[Mapping[str, Any]],
-  tournament: tournament_files.Results | None,
-  evaluations: evaluation_curves.Evaluations | None,
+  strength: outcome.Strength | None,
 ) -> list[str]:
   """Returns sentences on what was trained, how strong it is, what evolved."""
   num_members = history.ratings.shape[1]
@@ -126,43 +131,10 @@ def _summary(
   )  # fmt: skip
   time = log_values.format_seconds(history.seconds) if history.seconds else ''
   sentences = [f'{who} trained for {steps}{time and f", in {time}"}.']
-  best = None
-  if evaluations is not None and evaluations.held_out:
-    best = int(evaluations.held_out_scores[0, -1].argmax())
-    sentences.append(_headline(evaluations, best))
-  if tournament is not None:
-    elo = tournament.ratings[: tournament.num_members]
-    sentences.append(
-      _strength(
-        elo,
-        tournament.highs[: len(elo)] - elo,
-        f'{tournament.players[tournament.anchor]} in the tournament',
-        tournament_files.member_scores(tournament),
-        best,
-      )
-    )
-  elif evaluations is not None:
-    opponents = evaluations.opponents
-    sentences.append(
-      _strength(
-        evaluations.elo[-1],
-        evaluations.elo_errors[-1],
-        f'{opponents[0]} in the last evaluation',
-        dict(zip(opponents, evaluations.scores[-1], strict=True)),
-        best,
-      )
-    )
+  if strength is not None:
+    sentences += outcome.describe_strength(strength)
   elif curves.can_plot(run_dir):
-    episodes = files.read_or_warn(curves.read_returns, run_dir, 'train')
-    if episodes is not None and len(episodes.steps):
-      means = curves.mean_by_step(
-        episodes, np.linspace(0.0, episodes.steps[-1], 11)
-      )
-      first, last = means[np.isfinite(means)][0], curves.last_mean(episodes)
-      sentences.append(
-        f'The mean return went from {first:.4g}, in the first tenth of the'
-        f' steps, to {last:.4g}, over the last episodes.'
-      )
+    sentences += _describe_returns(run_dir)
   num_copies = sum(
     row.get('parent', row.get('member')) != row.get('member') for row in lineage
   )
@@ -176,75 +148,42 @@ def _summary(
   return sentences
 
 
-def _headline(evaluations: evaluation_curves.Evaluations, best: int) -> str:
-  """Returns a sentence on scores against opponents never met in training."""
-  means, lows, highs = evaluations.held_out_scores[:, -1]
-  members = f'members score {means.mean():.2f} on average, and the best, member'
-  whose = f'{members} {best},' if len(means) > 1 else 'it scores'
-  return (
-    f'Against {evaluation_curves.list_names(evaluations.held_out)}, never met'
-    f' in training, {whose} {means[best]:.2f} ({lows[best]:.2f} to'
-    f' {highs[best]:.2f}).'
-  )
-
-
-def _strength(
-  elo: types.Floats,
-  errors: types.Floats,
-  anchor: str,
-  scores: Mapping[str, float],
-  best: int | None,
-) -> str:
-  """Returns a sentence on the best of members, [N], and whom they beat.
-
-  Without a `best` one, that is whose Elo is highest.
-  """
-  best = int(elo.argmax()) if best is None else best
-  who, they = 'It', 'it is'
-  if len(elo) > 1:
-    who, they = f'The best, member {best},', 'on average, members are'
-  parts = []
-  for is_won, verb in ((True, 'ahead of'), (False, 'not ahead of')):
-    names = [
-      f'{drawing.readable(name)} ({score:.2f})'
-      for name, score in scores.items()
-      if (score > 0.5) == is_won
-    ]
-    if names:
-      parts.append(f'{verb} {", ".join(names)}')
-  return (
-    f'{who} has {elo[best]:.0f} ± {errors[best]:.0f} Elo above'
-    f' {drawing.readable(anchor)}; {they} {" and ".join(parts)}, where a'
-    ' draw is half a win.'
-  )
+def _describe_returns(run_dir: pathlib.Path) -> list[str]:
+  """Returns sentences on the return at the end and at the beginning."""
+  episodes = files.read_or_warn(curves.read_returns, run_dir, 'train')
+  if episodes is None or not len(episodes.steps):
+    return []
+  text = outcome.describe_episodes(run_dir)
+  edges = np.linspace(0.0, episodes.steps[-1], 11)
+  means = curves.mean_by_step(episodes, edges)
+  return [
+    f'{text[:1].upper()}{text[1:]}; in the first tenth of the steps it was'
+    f' {means[np.isfinite(means)][0]:.4g}.'
+  ]
 
 
 def _members(
   history: history_lib.History,
-  tournament: tournament_files.Results | None,
-  evaluations: evaluation_curves.Evaluations | None,
+  strength: outcome.Strength | None,
 ) -> list[str]:
-  """Returns the table of members, the strongest first, if there are several.
+  """Returns the table of members, the best first, if there are several.
 
-  As in the summary, opponents that training never meets decide who that is,
-  else the tournament, else the last evaluation, else training.
+  As in the summary, `outcome.Strength.best` says who that is, else training.
   """
   if history.ratings.shape[1] == 1:
     return []
   has_games, has_returns = _has_games(history), _has_returns(history)
   columns: dict[str, types.Floats] = {}
-  if evaluations is not None and evaluations.held_out:
-    columns[_HELD_OUT] = evaluations.held_out_scores[0, -1]
-  if tournament is not None:
-    columns['Elo, tournament'] = tournament.ratings[: tournament.num_members]
-  elif evaluations is not None:
-    columns['Elo, evaluation'] = evaluations.elo[-1]
+  if strength is not None and strength.held_out:
+    columns[_HELD_OUT] = strength.held_out_scores[0]
+  if strength is not None:
+    columns[f'Elo, {strength.source}'] = strength.elo
   if has_games:
-    columns['rating in training'] = history.ratings[-1]
+    columns['Elo in training games'] = history.ratings[-1]
   num_ratings = len(columns)
   if has_returns:
     columns['mean return'] = history.mean_returns[-1]
-  strength = next(iter(columns.values()), history.mean_returns[-1])
+  order = next(iter(columns.values()), history.mean_returns[-1])
   for name, values in history.hyperparameters.items():
     # Constants are in the configuration.
     if np.isfinite(values).all() and np.ptp(values) > 0.0:
@@ -261,7 +200,7 @@ def _members(
         for place, (name, values) in enumerate(columns.items())
       ),
     ]
-    for member in np.argsort(-strength)
+    for member in np.argsort(-order)
   ]
   return [page.heading('Members'), page.columns(head, rows)]
 
@@ -315,7 +254,6 @@ def _tournament(results: tournament_files.Results | None) -> list[str]:
       ' intervals. A player rated 100 points higher wins 64% of games.',
       [population_figures.tournament(results)],
     ),
-    *([page.paragraph(_NASH)] if population_figures.has_nash(results) else []),
     page.columns(*population_figures.tabulate_tournament(results)),
     page.paragraph(
       'Win rates of rows against columns, where a draw is half a win, with half'
@@ -324,7 +262,16 @@ def _tournament(results: tournament_files.Results | None) -> list[str]:
     population_figures.payoff(
       results.win_rates, results.players, results.half_widths, '±{:.0%}'
     ),
+    *_nash(results),
   ]
+
+
+def _nash(results: tournament_files.Results) -> list[str]:
+  """Returns the equilibrium of a tournament, if it can be found."""
+  if not population_figures.has_nash(results):
+    return []
+  table = population_figures.tabulate_nash(results)
+  return [page.paragraph(_NASH), page.columns(*table)]
 
 
 def _games(history: history_lib.History) -> list[str]:
@@ -332,8 +279,8 @@ def _games(history: history_lib.History) -> list[str]:
   body = []
   if _has_games(history):
     body += page.charts(
-      'Ratings in training',
-      'Elo rating of each member in training games. It only compares members'
+      'Elo in training games',
+      'Elo of each member in training games. It only compares members'
       ' with each other at the same time and does not measure strength over'
       ' time: a copy takes the rating of its parent, and the mean drifts.',
       [population_figures.ratings(history)],
@@ -464,7 +411,10 @@ def _evolution(
   for title, figures in sections.items():
     if figures:
       body += page.charts(
-        title, 'Each member, or the mean of members and their range.', figures
+        title,
+        'Each member, or the mean of members and their range.',
+        figures,
+        is_folded=title != 'Hyperparameters',  # One for each event.
       )
   return body
 

@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from ftwax import hyperparameters
 from ftwax.records import files, log_values, run_directory
 from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
@@ -47,6 +46,12 @@ def read_title(run_dir: str | os.PathLike[str]) -> str:
   return name[:1].upper() + name[1:]
 
 
+def read_headline(run_dir: str | os.PathLike[str]) -> str:
+  """Returns what the game calls its return; empty if it does not."""
+  game = _read(pathlib.Path(run_dir) / run_directory.GAME_FILE)
+  return str(game.get('headline') or '')
+
+
 def read_event_names(
   run_dir: str | os.PathLike[str], history: history_lib.History
 ) -> list[str]:
@@ -75,7 +80,7 @@ def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
 
 def _find_log_scaled(part: Any) -> Iterator[str]:
   """Yields the names of the hyperparameters of a part, and of those in it."""
-  kind = f'{hyperparameters.LogUniform.__name__}('
+  kind = 'LogUniform('  # The class's name, which needs no import of JAX.
   if isinstance(part, str) and part.startswith(kind):
     yield ''
   entries: Any = part.items() if isinstance(part, dict) else ()

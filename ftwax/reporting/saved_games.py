@@ -12,10 +12,8 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from ftwax.population import ratings
 from ftwax.records import files
 from ftwax.reporting import page
 
@@ -133,6 +131,10 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
   Returns:
     Elo points, initially 1000, and the number of games that counted.
   """
+  import jax.numpy as jnp  # Slow imports.
+
+  from ftwax.population import ratings
+
   rating, num_games = _FIRST_RATING, 0
   for game in played:
     seats = game['seats']

@@ -78,7 +78,7 @@ def keep_compiled_functions() -> None:
       folder.parent.mkdir(parents=True, exist_ok=True)
       with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-      if folder != path and folder.lstat().st_uid == os.getuid():
+      if folder != path and _is_own(folder.lstat()):
         folder.chmod(0o700)  # Of earlier versions.
       _check_own(folder)
     _delete_beyond(path, _MAX_CACHE_BYTES)
@@ -99,12 +99,18 @@ def keep_compiled_functions() -> None:
 def _check_own(folder: pathlib.Path) -> None:
   """Raises a PermissionError if others may write to a folder, or own it."""
   status = folder.lstat()
-  is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
-  if not is_own or status.st_mode & 0o022:
+  is_own = stat.S_ISDIR(status.st_mode) and _is_own(status)
+  # Windows has no such bits: a home is its user's.
+  is_open = hasattr(os, 'getuid') and status.st_mode & 0o022
+  if not is_own or is_open:
     raise PermissionError(
       f'{folder} must be a directory of this user that nobody else can write;'
       f' run chmod go-w {folder}, or set JAX_COMPILATION_CACHE_DIR.'
     )
+
+
+def _is_own(status: os.stat_result) -> bool:
+  return not hasattr(os, 'getuid') or status.st_uid == os.getuid()
 
 
 def _cpu_name() -> str:

@@ -65,7 +65,8 @@ def start(directory: pathlib.Path) -> None:
     text=True,
     errors='replace',
   )  # fmt: skip
-  os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
+  if hasattr(os, 'setpriority'):  # Not on Windows.
+    os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
   ends = threading.Event()
   threading.Thread(
     target=_tell, args=(process, directory, ends), daemon=True

@@ -109,4 +109,6 @@ def _available_bytes() -> int:
       fields = dict(line.split(':') for line in file)
     return int(fields['MemAvailable'].split()[0]) * 1024
   except (OSError, KeyError):
+    if not hasattr(os, 'sysconf'):  # Windows does not say it here.
+      return 1 << 62
     return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')

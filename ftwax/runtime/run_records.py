@@ -43,8 +43,6 @@ _COPY_SHARE = 0.02
 # Seconds that a save in progress has to end before the process exits.
 _LAST_SAVE_S = 60.0
 
-ERROR_FILE = 'error.txt'
-
 
 class Counts(NamedTuple):
   """Progress of a run, saved in its checkpoints.
@@ -236,7 +234,7 @@ class RunRecords:
           next_time = self.counts.seconds + _DISPLAY_PERIOD_S
           display.update(
             self.counts.actor_steps,
-            **{self._parts.spec.headline or 'mean_return': self.mean_return},
+            mean_return=self.mean_return,
             **self.headline_metric,
             learner_steps=self.counts.learner_steps,
           )
@@ -373,7 +371,7 @@ class RunRecords:
 
   def write_error(self, error: BaseException) -> pathlib.Path:
     """Writes the full traceback of an error; returns the file's path."""
-    path = self.directory / ERROR_FILE
+    path = self.directory / run_directory.ERROR_FILE
     text = ''.join(traceback.format_exception(error))
     try:
       files.write_atomically(path, text)

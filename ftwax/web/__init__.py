@@ -11,6 +11,13 @@ steps it. In reading order:
 - `server`: starts the server.
 """
 
-from ftwax.web import server
+from typing import TYPE_CHECKING
+
+from ftwax import submodules
+
+if TYPE_CHECKING:
+  from ftwax.web import server
+else:
+  __getattr__, __dir__ = submodules.on_first_use(__name__)
 
 __all__ = ('server',)

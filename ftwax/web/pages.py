@@ -4,6 +4,8 @@ One application plays a game; the other follows runs, with a room for games
 between the members of each.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
@@ -17,7 +19,7 @@ from collections.abc import (
   Mapping,
   Sequence,
 )
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from starlette import (
@@ -34,7 +36,10 @@ from starlette.middleware import gzip
 
 from ftwax.reporting import page as report_page
 from ftwax.reporting import report, saved_games
-from ftwax.web import play_room, run_tail, safeguards
+from ftwax.web import run_tail, safeguards
+
+if TYPE_CHECKING:
+  from ftwax.web import play_room
 
 # Limits for each page: received messages per second, and unread messages.
 _MAX_MESSAGES_PER_SECOND = 120
@@ -65,6 +70,7 @@ def make_play_app(
   routes = [
     routing.Route('/', lambda _: _page('play.html')),
     routing.Route('/script.js', lambda _: _script(room)),
+    routing.Route('/members.js', lambda _: _members(room)),
     routing.WebSocketRoute('/room', socket),
     *_shared_routes(saved, lambda: [room]),
   ]
@@ -148,6 +154,25 @@ def make_watch_app(
     except (OSError, ValueError) as error:
       raise exceptions.HTTPException(404, str(error)) from None
 
+  routes = [
+    routing.Route('/', lambda _: _page('watch.html')),
+    routing.Route(
+      '/runs',
+      lambda _: responses.JSONResponse([tail.facts() for tail in tails]),
+    ),
+    routing.Route('/runs/{index:int}/logs', logs),
+    routing.Route('/runs/{index:int}/report', read_report),
+    *_room_routes(rooms, tail_of),
+    *_shared_routes(saved, lambda: rooms.all),
+  ]
+  return _make_app(routes, lambda: rooms.all, host, token)
+
+
+def _room_routes(
+  rooms: _Rooms, tail_of: Callable[[int], run_tail.RunTail]
+) -> list[routing.BaseRoute]:
+  """Returns the routes of games between the members of a run."""
+
   def play(request: requests.Request) -> responses.Response:
     tail_of(request.path_params['index'])
     return _page('play.html')
@@ -167,20 +192,17 @@ def make_watch_app(
     index = request.path_params['index']
     return _script(await rooms.find(index, tail_of(index)))
 
-  routes = [
-    routing.Route('/', lambda _: _page('watch.html')),
-    routing.Route(
-      '/runs',
-      lambda _: responses.JSONResponse([tail.facts() for tail in tails]),
-    ),
-    routing.Route('/runs/{index:int}/logs', logs),
-    routing.Route('/runs/{index:int}/report', read_report),
+  async def members(request: requests.Request) -> responses.Response:
+    index = request.path_params['index']
+    found = await rooms.find(index, tail_of(index))
+    return await asyncio.to_thread(_members, found)
+
+  return [
     routing.Route('/runs/{index:int}/play', play),
     routing.Route('/runs/{index:int}/script.js', script),
+    routing.Route('/runs/{index:int}/members.js', members),
     routing.WebSocketRoute('/runs/{index:int}/room', room),
-    *_shared_routes(saved, lambda: rooms.all),
   ]
-  return _make_app(routes, lambda: rooms.all, host, token)
 
 
 def _make_app(
@@ -275,6 +297,11 @@ def _script(room: play_room.Room) -> responses.Response:
   return responses.FileResponse(room.script, media_type='text/javascript')
 
 
+def _members(room: play_room.Room) -> responses.Response:
+  """Returns a response with members that play in the page, if it knows them."""
+  return responses.Response(room.members_script(), media_type='text/javascript')
+
+
 def _answer(request: requests.Request, error: Any) -> responses.Response:
   del request
   return responses.PlainTextResponse(error.detail, error.status_code)
@@ -284,6 +311,8 @@ async def _serve_person(
   websocket: websockets.WebSocket, room: play_room.Room
 ) -> None:
   """Passes messages between a page and the room until either ends."""
+  from ftwax.web import play_room  # Loaded by who made the room.
+
   await websocket.accept()
   unread: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue(_MAX_UNREAD)
   too_slow = asyncio.Event()

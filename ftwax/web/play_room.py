@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import logging
 
-from ftwax.inference import live_game, named_players
+from ftwax.inference import browser_members, live_game, named_players
 from ftwax.inference import playable as playable_lib
 from ftwax.reporting import saved_games
 
@@ -30,6 +30,9 @@ _FIRST_SPEED = 6
 _MOST_WINS = 2
 
 _MAX_NAME_LENGTH = 24
+
+# Of the games until the first one is prepared.
+_NUM_WARM_UP_MAPS = 4
 _MAX_PEOPLE = 32
 
 
@@ -100,6 +103,17 @@ class Room:
   def script(self) -> pathlib.Path:
     """The JavaScript file that draws the game."""
     return self._playable.page.script
+
+  def members_script(self) -> str:
+    """Returns a script with members that play in the page; '' if none can.
+
+    A page plays with them until the functions of the game are compiled.
+    """
+    source = self._playable.players.source
+    if source is None or not browser_members.can_run(source):
+      return ''
+    data = browser_members.make_data(_NUM_WARM_UP_MAPS)
+    return browser_members.read_script() + browser_members.to_script(data)
 
   @property
   def is_empty(self) -> bool:

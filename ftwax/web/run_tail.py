@@ -1,5 +1,6 @@
 """Reads new data of a run as it is written; never writes."""
 
+import datetime
 import os
 import pathlib
 import time
@@ -19,13 +20,16 @@ from ftwax.reporting import (
   comparison,
   evaluation_curves,
   history,
+  outcome,
   report,
   run_facts,
 )
-from ftwax.runtime import run_records
 
 # Maximum bytes of each log per answer; the page immediately asks for more.
 _MAX_BYTES = 1_000_000
+
+# Times that reading the logs of what is reached took, until it is done again.
+_REST = 50.0
 
 
 class RunTail:
@@ -39,23 +43,27 @@ class RunTail:
     """Stores the directory, which need not exist yet."""
     self.directory = pathlib.Path(directory)
     self._fitted: tuple[int, Any] = 0, None
+    self._reached: tuple[list[int], list[str]] = [], []
+    self._due = 0.0
 
   def facts(self) -> dict[str, Any]:
     """Returns the facts of the run, as JSON.
 
     Returns:
       'name', 'directory', 'seed', 'command', 'events' and the newest
-      'checkpoint'; 'headline', the event that is the return in logs; 'variant',
+      'checkpoint'; 'headline', the event that is the return; 'outcome', what
+      the run has reached, in the report's sentences; 'variant',
       equal for runs that differ in their seeds; 'log_scaled', hyperparameters
       with a log-uniform prior; 'compiling_s', before the first row of a log,
       seconds that the run before took to compile, None if unknown; 'strength',
       the fields of `evaluation_curves.Evaluations` if there were opponents;
       'report',
       whether there is one; 'running', whether a process writes the run, None if
-      that is not known; 'error', whether one has left an error; 'tournament',
+      that is not known; 'ended_s', seconds since the run recorded its end, None
+      if it did not; 'error', whether a process has left an error; 'tournament',
       its players with Elo ratings and intervals; for a distributed run,
-      'nodes', the status of each, and 'nodes_age', seconds since it was
-      written; 'problem', a sentence, if something cannot be read.
+      'nodes', the status of each; 'problem', a sentence, if something cannot be
+      read.
     """
     directory = self.directory
     facts: dict[str, Any] = {
@@ -64,7 +72,8 @@ class RunTail:
       'checkpoint': newest_checkpoint(directory),
       'report': (directory / report.REPORT_FILE).exists(),
       'running': run_directory.is_locked(directory),
-      'error': (directory / run_records.ERROR_FILE).exists(),
+      'ended_s': _seconds_since(run_directory.ended_at(directory)),
+      'error': (directory / run_directory.ERROR_FILE).exists(),
     }
     if not directory.is_dir():
       return {**facts, 'problem': f'There is no directory {directory} (yet).'}
@@ -92,7 +101,7 @@ class RunTail:
       nodes = directory / run_directory.NODES_FILE
       if nodes.exists():
         facts['nodes'] = files.read_object(nodes)
-        facts['nodes_age'] = max(time.time() - nodes.stat().st_mtime, 0.0)
+      facts['outcome'] = self._outcome()
     except (OSError, ValueError, KeyError, TypeError) as error:
       facts['problem'] = (
         f'{directory} must hold the records of a run, but:'
@@ -103,17 +112,20 @@ class RunTail:
   def _compiled_before(self) -> float | None:
     """Returns seconds from start to training of the last run beside this."""
     configs = self.directory.parent.glob(f'*/{run_directory.CONFIG_FILE}')
-    for config in sorted(configs, key=lambda path: -path.stat().st_mtime):
-      log = loggers.log_path(config.parent, 'train')
-      commands = config.with_name(run_directory.COMMAND_FILE)
-      if config.parent == self.directory or not log.exists():
-        continue
-      rows = loggers.read_jsonl(log)
-      # If it was never resumed.
-      if rows and len(files.read(commands).splitlines()) == 1:
-        trained = float(rows[-1]['seconds'])
-        return log.stat().st_mtime - trained - config.stat().st_mtime
-    return None
+    found = []
+    for run in (config.parent for config in configs):
+      log = loggers.log_path(run, 'train')
+      started = run_directory.started_at(run)
+      ended = run_directory.ended_at(run)
+      commands = files.read(run / run_directory.COMMAND_FILE).splitlines()
+      # If it was never resumed, nor killed.
+      if run != self.directory and log.exists() and len(commands) == 1:
+        rows = loggers.read_jsonl(log)
+        if started and ended and rows:
+          trained = float(rows[-1]['seconds'])
+          spent = (ended - started).total_seconds() - trained
+          found.append((started, max(spent, 0.0)))
+    return max(found)[1] if found else None
 
   def _strength(self) -> dict[str, Any] | None:
     """Returns the ratings of evaluations, fitted anew if the log has grown."""
@@ -130,6 +142,22 @@ class RunTail:
         },
       )
     return self._fitted[1]
+
+  def _outcome(self) -> list[str]:
+    """Returns `outcome.read`, anew if its files have grown, at times."""
+    paths = (
+      loggers.log_path(self.directory, 'train'),
+      loggers.log_path(self.directory, evaluation_curves.LABEL),
+      self.directory / tournament_files.TOURNAMENT_FILE,
+    )
+    sizes = [path.stat().st_size for path in paths if path.exists()]
+    begin = time.monotonic()
+    if sizes != self._reached[0] and begin >= self._due:
+      self._reached = sizes, outcome.read(self.directory)
+      # A long log is read more seldom.
+      now = time.monotonic()
+      self._due = now + _REST * (now - begin)
+    return self._reached[1]
 
   def read(self, offsets: Mapping[str, int]) -> dict[str, Any]:
     """Returns the rows of all logs after `offsets`, given in bytes by label.
@@ -180,6 +208,13 @@ def _read_tail(path: pathlib.Path, offset: int) -> dict[str, Any]:
     'damaged': num_damaged,
     'age': max(time.time() - status.st_mtime, 0.0),
   }
+
+
+def _seconds_since(then: datetime.datetime | None) -> float | None:
+  if then is None:
+    return None
+  now = datetime.datetime.now(datetime.timezone.utc)
+  return max((now - then).total_seconds(), 0.0)
 
 
 def newest_checkpoint(directory: pathlib.Path) -> str | None:

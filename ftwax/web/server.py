@@ -1,5 +1,7 @@
 """Starts the web server and prints its link."""
 
+from __future__ import annotations
+
 import functools
 import pathlib
 import secrets
@@ -7,12 +9,15 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ftwax import extras
-from ftwax.inference import playable as playable_lib
 from ftwax.reporting import saved_games
-from ftwax.web import connections, pages, play_room, run_tail
+from ftwax.web import connections, pages, run_tail
+
+if TYPE_CHECKING:
+  from ftwax.inference import playable as playable_lib
+  from ftwax.web import play_room
 
 # Default port, if it is free.
 _PORT = 8700
@@ -38,6 +43,8 @@ def play(
   Raises:
     ValueError: if the address cannot be used.
   """
+  from ftwax.web import play_room  # Slow import.
+
   saved = saved_games.SavedGames(pathlib.Path(save_dir))
   room = play_room.Room(playable, saved)
   make_app = functools.partial(pages.make_play_app, room, saved)
@@ -46,30 +53,36 @@ def play(
 
 def watch(
   directories: Sequence[str],
+  find_game: Callable[[str], playable_lib.PlayableGame],
   save_dir: str = 'runs/games',
   host: str = '127.0.0.1',
   port: int | None = None,
   end_with_input: bool = False,
-  find_game: Callable[[str], playable_lib.PlayableGame] = playable_lib.find,
 ) -> None:
   """Serves a page that follows runs until Ctrl-C.
 
   Args:
     directories: directories of runs, which may not have started yet.
+    find_game: finds the game of a run, given its directory.
     save_dir: see `play`.
     host: see `play`.
     port: see `play`.
     end_with_input: see `serve`.
-    find_game: finds the game of a run, given its directory.
 
   Raises:
     ValueError: if the address cannot be used.
   """
   saved = saved_games.SavedGames(pathlib.Path(save_dir))
+
+  def make_room(directory: str) -> play_room.Room:
+    from ftwax.web import play_room  # Slow import, if anybody plays.
+
+    return play_room.Room(find_game(directory), saved)
+
   make_app = functools.partial(
     pages.make_watch_app,
     [run_tail.RunTail(directory) for directory in directories],
-    lambda directory: play_room.Room(find_game(directory), saved),
+    make_room,
     saved,
   )
   serve(make_app, host, port, end_with_input)

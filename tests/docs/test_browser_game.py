@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import runpy
 import subprocess
 
 import jax
@@ -11,13 +10,13 @@ import numpy as np
 import pytest
 
 from ftwax.environments import capture_the_flag
-from ftwax.inference import loading
+from ftwax.inference import browser_members, loading
 
 playwright = pytest.importorskip(
   'playwright', reason='the extra dev is not there'
 )
 
-PLAY = pathlib.Path(__file__).parents[2] / 'docs' / 'play'
+NUM_MAPS = 32
 
 # Comes with the wheel of Playwright.
 _NODE = pathlib.Path(playwright.__file__).parent / 'driver' / 'node'
@@ -56,8 +55,8 @@ console.log(JSON.stringify(played));
 
 @pytest.mark.skipif(not _NODE.exists(), reason='Playwright has no node here')
 def test_a_game_in_the_page_is_one_of_the_library():
-  make = runpy.run_path(str(PLAY / 'make_data.py'))
-  data, config = make['make_data'](), make['make_config']()
+  data = browser_members.make_data(NUM_MAPS)
+  config = browser_members.make_config()
   game = capture_the_flag.make(config)
   agents = loading.load_members('capture_the_flag', greedy=False)
   select = jax.jit(agents[0].actor.select_action)
@@ -93,7 +92,7 @@ def test_a_game_in_the_page_is_one_of_the_library():
     actions.append(chosen)
   assert int(np.sum(state.score)) > 3  # So all rules were needed.
   request = {
-    'code': (PLAY / 'game.js').read_text('utf-8'), 'data': data,
+    'code': browser_members.SCRIPT.read_text('utf-8'), 'data': data,
     'map': number, 'actions': actions,
   }  # fmt: skip
   output = subprocess.run(
@@ -195,8 +194,8 @@ _HUMAN_DELAY = 2
 def test_who_stands_still_loses_and_a_person_can_win_on_easy_alone():
   num_games = 24
   request = {
-    'code': (PLAY / 'game.js').read_text('utf-8'), 'games': num_games,
-    'data': runpy.run_path(str(PLAY / 'make_data.py'))['make_data'](),
+    'code': browser_members.SCRIPT.read_text('utf-8'), 'games': num_games,
+    'data': browser_members.make_data(NUM_MAPS),
     'delay': _HUMAN_DELAY,
   }  # fmt: skip
   output = subprocess.run(
@@ -247,4 +246,4 @@ def test_the_page_of_a_game_for_memories_tells_its_cue_at_first():
   tag, leave, later = json.loads(output)
   assert tag == 'Remember: tag in the move that captures a flag'
   assert leave == 'Remember: do not tag in the move that captures a flag'
-  assert later == ''
+  assert later == 'Grab the red flag and bring it to your blue frame'

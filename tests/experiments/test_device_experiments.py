@@ -44,7 +44,7 @@ def test_the_main_job_ends_with_its_report(tmp_path):
   result = commands.run(arguments, run_dir)
   assert result.returncode == 0, result.stderr
   assert f'Report: {run_dir}/report.html' in result.stdout
-  assert 'members win against wanderer: ' in result.stdout
+  assert ' against wanderer, ' in result.stdout
   page = (run_dir / 'report.html').read_text('utf-8')
   assert 'Capture the flag' in page and 'id="games"' in page
   games = [json.loads(path.read_text()) for path in run_dir.glob('games/*')]

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from ftwax.population import payoff as payoff_lib
-from ftwax.population import ratings, tournament
+from ftwax.population import ratings, tournament, win_rates
 
 
 def test_counts_against_a_loop():
@@ -100,7 +100,7 @@ def test_no_tournament(arguments, message):
 def test_intervals_are_scipys():
   for wins, games in [(0, 10), (7, 10), (100, 100), (430, 1000)]:
     expected = scipy.stats.binomtest(wins, games).proportion_ci(method='wilson')
-    low, high = tournament.wilson_interval(
+    low, high = win_rates.wilson_interval(
       np.float64(wins), np.float64(games), 1.959964
     )
     np.testing.assert_allclose([low, high], expected, atol=1e-6)

@@ -6,6 +6,7 @@ import scipy.optimize
 import scipy.stats
 
 from ftwax.population import ratings as ratings_lib
+from ftwax.population import win_rates
 
 STRENGTHS = np.array([1000.0, 1150.0, 900.0, 1300.0, 1050.0])
 
@@ -255,7 +256,7 @@ def test_games_against_the_same_opponents_are_fitted_at_once(team_size):
   games[2, 1] = 0.0
   wins = np.floor(games * rng.uniform(0.1, 0.9, games.shape))
   wins[4] = games[4]
-  players, opponents = ratings_lib.fit_to_opponents(
+  players, opponents = win_rates.fit_to_opponents(
     np.where(games > 0, wins / np.maximum(games, 1.0), np.nan), games, team_size
   )
   rows, outcomes = [], []

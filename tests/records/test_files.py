@@ -18,7 +18,6 @@ from ftwax.inference import loading
 from ftwax.records import (
   array_files,
   checkpoints,
-  config_files,
   files,
   loggers,
   run_directory,
@@ -42,7 +41,9 @@ _ELSEWHERE = {
   'cli/bench_command.py',
   'cli/commands.py',
   'cli/health_checks.py',
+  'cli/known_flags.py',
   'cli/list_command.py',
+  'inference/browser_members.py',
   'import_guard.py',  # Of installed packages.
   'reporting/drawing.py',  # The working directory, to come back to it.
   'reporting/page.py',
@@ -345,7 +346,7 @@ def test_too_large_records_of_a_run_are_told_in_one_line(tmp_path, monkeypatch):
   _make_sparse(run / 'config.json', 64 * 2**30)
   for read in (
     ftwax.load,
-    lambda run: config_files.read_json(run / 'config.json'),
+    lambda run: run_directory.read_config(run),
     lambda run: commands.main(['evaluate', str(run)]),
   ):
     with pytest.raises((ValueError, SystemExit)) as info:

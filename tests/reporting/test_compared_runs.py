@@ -131,7 +131,7 @@ def test_runs_stand_side_by_side(tmp_path):
   )
   assert f'<td>agent.rate</td>{cell(0.1)}{cell(0.3)}' in differences
   assert 'clip' not in differences  # IMPALA has no such field.
-  assert f'{cell(1.5)}{cell(191)}' in strengths
+  assert cell(1.5) + cell('0.75') + cell(191) in strengths
   assert '<td class="text">' in commands and 'ftwax train' in commands
   assert 'at the end 2 in' in text  # The description of the chart.
   assert text.count('class="figure"') == 3 and '<img' not in text

@@ -98,7 +98,7 @@ def _check(run, name):
   text = _report(run, name)
   assert (text is None) == (name == 'logs/population.jsonl')
   if text is not None:
-    assert 'Members' in text and 'Ratings in training' in text
+    assert 'Members' in text and 'Elo in training games' in text
     assert ('Tournament' in text) == (name != tournament_files.TOURNAMENT_FILE)
     assert ('Descent' in text) == (name != 'lineage.jsonl')
     assert ('Strength in' in text) == (name != 'logs/evaluation.jsonl')

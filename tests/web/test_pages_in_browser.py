@@ -19,6 +19,7 @@ from axe_core_python import sync_playwright as axe
 from playwright import sync_api
 from starlette import applications, responses, routing, staticfiles
 
+from ftwax.inference import live_game, playable
 from ftwax.records import run_directory
 from ftwax.reporting import comparison, report, saved_games, sweep_figures
 from ftwax.reporting import page as report_page
@@ -36,6 +37,10 @@ setTimeout = (does, period) => wait(does, period > 1000 ? period / 20 : period);
 # The path of the last chart at the top of the live page, and its points.
 _LINES = '[...document.querySelectorAll("#top .line")]'
 _PATH = f'{_LINES}.at(-1)?.getAttribute("d") || ""'
+# The numbers below each chart there.
+_TICKS = """[...document.querySelectorAll('#top .chart svg')].map((svg) =>
+  [...svg.querySelectorAll('text[text-anchor=middle]')].map((text) =>
+    text.textContent).filter((text) => /^\\d/.test(text)))"""
 _NUM_POINTS = f'({_PATH}).split(/[ML]/).length - 1'
 
 pytestmark = pytest.mark.skipif(
@@ -105,6 +110,10 @@ _SHOWN = """[...document.querySelectorAll('h1, p, td, button, svg, canvas')]
   .length"""
 
 
+# The first families of what is read.
+_FAMILIES = """[...new Set([...document.querySelectorAll('h1, h2, h3, p, li')]
+  .map((one) => getComputedStyle(one).fontFamily.split(',')[0]))]"""
+
 _OVERFLOW = 'document.scrollingElement.scrollWidth - innerWidth'
 
 
@@ -139,10 +148,16 @@ def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
   page.wait_for_selector('#play:enabled')
   # Who comes sits, and knows the rules.
   page.wait_for_selector('#sit0:has-text("Stand up")')
-  assert 'You are the figure in the ring, in Blue' in page.inner_text('#rules')
+  rules = page.inner_text('#rules')
+  assert "Grab the red team's flag and bring it to your blue frame." in rules
+  assert page.inner_text('#advice').startswith('Grab the red flag and bring')
   page.select_option('#player1', 'still')
   page.keyboard.down('ArrowRight')  # Starts the game, too.
   page.wait_for_selector('#result a')
+  page.click('#share')
+  page.wait_for_selector(
+    '#result [role=status]:has-text(" in capture the flag")'
+  )
   page.keyboard.up('ArrowRight')
   assert page.evaluate('ftwax.latency.length') == 1
   assert page.inner_text('#problem') == ''
@@ -172,8 +187,8 @@ def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   before = page.locator('#canvas').screenshot()
   page.wait_for_timeout(1_000)
   assert page.locator('#canvas').screenshot() != before
-  assert page.locator('#rules li').count() == 3
-  assert 'You are the figure in the ring, in Blue' in page.inner_text('#rules')
+  assert page.locator('#rules li').count() == 4
+  assert 'Grab the red team' in page.inner_text('#rules')
   assert page.locator('#pad button').count() == 5
   _check_looks(page, 'site_play')
   # Without the members' game, which draws as many numbers as there is time.
@@ -184,6 +199,7 @@ def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   page.wait_for_function('document.activeElement.id === "canvas"')
   page.keyboard.press('Space')  # Starts the match, and tags.
   page.wait_for_selector('#door', state='hidden')
+  page.wait_for_selector('#advice:has-text("Grab the red flag")')
   page.keyboard.press('Escape')
   assert page.inner_text('#headline') == 'Paused'
   page.keyboard.press('ArrowRight')  # Nothing is played in a pause.
@@ -213,12 +229,12 @@ def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   text = saved_games.to_html(record, saved_games.own_scripts())
   assert 'ftwax.games.capture_the_flag' in text
   page.click('#share')
-  page.wait_for_selector('#copied:not(:empty)')
+  page.wait_for_selector('#copied:has-text("ftwax population")')
   shared = page.url
   page.goto('about:blank')
   page.goto(shared)
   assert page.inner_text('#headline') == 'A match on hard'
-  assert 'Each team takes' in page.inner_text('#rules')
+  assert 'Each team grabs' in page.inner_text('#rules')
   _check_looks(page, 'site_replay')
   page.evaluate(_HASTE)
   page.click('#play:has-text("Watch the replay")')
@@ -229,6 +245,44 @@ def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   page.click('#leave:has-text("Play yourself")')
   page.wait_for_selector('#play:has-text("Play")')
   assert '#' not in page.url
+
+
+# Where the first player stands.
+_CELL = 'ftwax.stage.to[9]'
+
+
+def test_members_play_in_the_page_until_the_game_is_compiled(
+  page, tmp_path, monkeypatch
+):
+  compiled = threading.Event()
+
+  def prepare(self, *args):
+    compiled.wait(60.0)
+    raise ValueError('not in this test')
+
+  monkeypatch.setattr(live_game.LiveGame, 'prepare', prepare)
+  saved = saved_games.SavedGames(tmp_path)
+  room = play_room.Room(playable.find('capture_the_flag'), saved)
+  try:
+    with _serve(pages.make_play_app(room, saved)) as address:
+      page.goto(address)
+      page.wait_for_selector('#status:has-text("Warm-up while")')
+      page.wait_for_selector('#advice:has-text("Grab the red flag")')
+      assert page.locator('#rules li').count() == 4
+      before = page.evaluate(_CELL)
+      page.keyboard.down('ArrowRight')
+      for _ in range(100):
+        page.wait_for_timeout(100)
+        if page.evaluate(_CELL) != before:
+          break
+      else:
+        raise AssertionError('the key has moved nobody')
+      page.keyboard.up('ArrowRight')
+      _check_looks(page, 'play_warm_up')
+      compiled.set()
+      page.wait_for_selector('#problem:has-text("not in this test")')
+  finally:
+    compiled.set()
 
 
 # Without the API, which documents modules that need Python 3.10.
@@ -282,6 +336,16 @@ def site(tmp_path_factory):
 @pytest.mark.slow
 def test_no_page_of_the_site_logs_an_error_or_is_too_wide(page, site):
   directory, address = site
+  # The font is shipped, and nothing is fetched from elsewhere.
+  foreign = []
+  page.on(
+    'request',
+    lambda request: (
+      request.url.startswith(('http', 'ws'))
+      and not request.url.startswith(address)
+      and foreign.append(request.url)
+    ),
+  )
   paths = sorted(directory.rglob('*.html'))
   assert len(paths) > 40
   for width in (1440, 390):
@@ -289,6 +353,20 @@ def test_no_page_of_the_site_logs_an_error_or_is_too_wide(page, site):
     for path in paths:
       page.goto(f'{address}/{path.relative_to(directory)}')
       assert page.evaluate(_OVERFLOW) <= 0, path
+  assert foreign == []
+  assert page.evaluate(_FAMILIES) == ['Inter']
+
+
+@pytest.mark.slow
+def test_the_site_on_a_disk_is_searched(page, site):
+  directory, _ = site
+  page.context.set_offline(True)
+  page.goto((directory / 'index.html').as_uri())
+  page.locator('.md-search__input').press_sequentially('gamma')
+  result = '.md-search-result__item a'
+  page.wait_for_selector(result, state='attached')
+  assert 'coming_from.html' in page.get_attribute(result, 'href')
+  assert page.evaluate('document.fonts.check("16px Inter")')
 
 
 @pytest.mark.slow
@@ -512,7 +590,9 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
   (run / 'output' / 'nodes.json').write_text('{"actor/0": "seen 1 s ago"}')
   (run / 'tournament.json').write_text(
     '{"players": ["a", "b"], "ratings": [9, 0], "lows": [5, 0],'
-    ' "highs": [12, 0]}'
+    ' "highs": [12, 0], "num_members": 1, "anchor": 1, "num_games": 9,'
+    ' "win_rates": [[null, 0.6], [0.4, null]],'
+    ' "half_widths": [[null, 0.1], [0.1, null]]}'
   )
   (run / 'logs' / 'evaluation.jsonl').write_text(
     '{"actor_steps": 10, "scores/random": 0.5, "scores/still": 0.75}\n'
@@ -529,19 +609,30 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     log = run / 'logs' / 'train.jsonl'
     os.utime(log, (log.stat().st_mtime - 120.0,) * 2)
     os.utime(run / 'logs' / 'evaluation.jsonl', (0.0, 0.0))
-    page.wait_for_selector('#runs p:has-text("Stopped")')
+    page.wait_for_selector('#runs p:text-is("Stopped")')
     page.wait_for_selector(
-      '#runs p:has-text("Loses against")', state='detached'
+      '#runs p:has-text("In the tournament, it has 9 ± 3 Elo above b. It scores'
+      ' 0.60 against b there")'
     )
-    page.wait_for_selector('#runs p:has-text("Even with random 0.50")')
+    page.wait_for_selector('#runs p:has-text("Mean return 0.25 (last 4 of 4")')
+    assert page.inner_text('#loading') == ''
     with run_directory.lock(run):
       page.wait_for_selector('#runs p:has-text("Running, ")')
+    page.wait_for_selector(r'#runs >> text=/Stopped \d+ s ago/')
     assert page.evaluate(_NUM_POINTS) == 4
     page.hover('.chart')
     page.wait_for_selector('.told:has-text("steps")')
     # The first screen has the return and the scores; the rest is behind tabs.
     first = page.locator('#top h3').all_inner_texts()
-    assert first == ['scores', 'episode return']
+    assert first == ['scores in evaluations', 'return']
+    # They share their axis: one stands above the other.
+    scores, returns = page.evaluate(_TICKS)
+    assert scores == returns and (scores[0], scores[-1]) == ('10', '40')
+    before = page.evaluate(_PATH)
+    page.fill('#smooth', '2')
+    page.wait_for_function(f'({_PATH}) !== {before!r}')
+    page.fill('#smooth', '0')
+    page.wait_for_function(f'({_PATH}) === {before!r}')
     tabs = page.locator('[role=tab]')
     assert tabs.all_inner_texts() == ['Strength', 'Speed']
     tabs.nth(1).click()

@@ -9,6 +9,7 @@ reinforcement learning"), here on a grid. In reading order:
 - `rules`: the state of a game and one step of it;
 - `events`: the reward, counts of thirteen events for each player;
 - `views`, `features`, `rendering`: observations, as vectors or as images;
+- `painting`: the whole map, for films;
 - `actions`: converts agents' actions;
 - `opponents`: scripted players;
 - `browser`: its page and keys in the browser;
@@ -21,7 +22,7 @@ from ftwax import submodules
 from ftwax.environments.capture_the_flag.events import EVENT_NAMES
 from ftwax.environments.capture_the_flag.game import make
 from ftwax.environments.capture_the_flag.game_config import CaptureTheFlagConfig
-from ftwax.environments.capture_the_flag.rendering import render
+from ftwax.environments.capture_the_flag.painting import render
 
 if not TYPE_CHECKING:
   __getattr__, __dir__ = submodules.on_first_use(__name__)

@@ -4,6 +4,8 @@ ftwax.games.capture_the_flag = (() => {
   // Columns and rows that a step in each direction adds, from north clockwise.
   const STEPS = [[0, -1], [1, 0], [0, 1], [-1, 0]];
   const TEAMS = ['Blue', 'Red'];
+  // First moves, with advice on the goal of the game.
+  const BEGIN = 30;
 
   const read = (facts, state) => {
     const count = facts.teams.length;
@@ -30,19 +32,20 @@ ftwax.games.capture_the_flag = (() => {
     context.strokeRect(x + 0.14, y + 0.14, 0.72, 0.72);
   };
 
-  const flag = ({context, colors}, x, y, color) => {
+  const flag = ({context, colors}, x, y, color, edge = colors.text, size = 1, foot = 0.9) => {
     context.fillStyle = color;
-    context.strokeStyle = colors.text;
-    context.lineWidth = 0.05;
+    context.strokeStyle = edge;
+    context.lineWidth = 0.05 * size;
     context.beginPath();
-    context.moveTo(x + 0.3, y + 0.9);
-    context.lineTo(x + 0.3, y + 0.12);
-    context.lineTo(x + 0.85, y + 0.32);
-    context.lineTo(x + 0.3, y + 0.52);
-    context.stroke();
+    context.moveTo(x + 0.3 * size, y + foot * size);
+    context.lineTo(x + 0.3 * size, y + 0.12 * size);
+    context.lineTo(x + 0.85 * size, y + 0.32 * size);
+    context.lineTo(x + 0.3 * size, y + 0.52 * size);
     context.fill();
+    context.stroke();
   };
 
+  // `painting.py` paints films in the same shapes and colours.
   const figure = (picture, x, y, angle, color, label) => {
     const {context, colors} = picture;
     context.save();
@@ -63,7 +66,7 @@ ftwax.games.capture_the_flag = (() => {
       context.font = '600 0.36px system-ui, sans-serif';
       context.textAlign = 'center';
       context.textBaseline = 'middle';
-      context.fillText(label, -Math.sin(angle) * 0.12, Math.cos(angle) * 0.14);
+      context.fillText(label, -Math.sin(angle) * 0.14, Math.cos(angle) * 0.14);
     }
     context.restore();
   };
@@ -135,7 +138,9 @@ ftwax.games.capture_the_flag = (() => {
     to.flags.forEach(({team, carrier, cell}) => {
       const [x, y] = carrier >= 0 ? places[carrier]
         : [cell % facts.width, Math.floor(cell / facts.width)];
-      flag(picture, x, carrier >= 0 ? y - 0.25 : y, colors[`flag${team}`]);
+      // A carrier keeps its number: its flag is small, above a corner.
+      if (carrier >= 0) flag(picture, x + 0.4, y, colors[`team${team}`], colors.nose, 0.7, 0.6);
+      else flag(picture, x, y, colors[`team${team}`]);
     });
   };
 
@@ -150,8 +155,8 @@ ftwax.games.capture_the_flag = (() => {
       if (bits & 64) stand(picture, x, y, colors.team1);
       if (bits & 2) figure(picture, x, y, 0, colors.team0, '+');
       if (bits & 4) figure(picture, x, y, 0, colors.team1, '!');
-      if (bits & 8) flag(picture, x, y, colors.flag0);
-      if (bits & 16) flag(picture, x, y, colors.flag1);
+      if (bits & 8) flag(picture, x, y, colors.team0);
+      if (bits & 16) flag(picture, x, y, colors.team1);
     });
     const scalar = Object.fromEntries(
       facts.scalars.map((name, i) => [name, view.scalars[i]]));
@@ -160,9 +165,9 @@ ftwax.games.capture_the_flag = (() => {
         colors.team0, '');
     context.fillStyle = colors.back;
     context.fillRect(size, 0, 3, size);
-    compass(picture, scalar, 'own_flag', size + 1, 1, colors.flag0);
-    compass(picture, scalar, 'enemy_flag', size + 1, 3, colors.flag1);
-    if (scalar.i_carry_the_flag) flag(picture, size + 1, 5, colors.flag1);
+    compass(picture, scalar, 'own_flag', size + 1, 1, colors.team0);
+    compass(picture, scalar, 'enemy_flag', size + 1, 3, colors.team1);
+    if (scalar.i_carry_the_flag) flag(picture, size + 1, 5, colors.team1);
   };
 
   // Where a flag lies, as the agent is told; ahead is up.
@@ -199,23 +204,27 @@ ftwax.games.capture_the_flag = (() => {
   const rules = (facts, own) => {
     const [us, them] = facts.teams[own] ? ['Red', 'Blue'] : ['Blue', 'Red'];
     return [
-      `${own < 0 ? 'Each team' : `You are the figure in the ring, in ${us}. Your team`} takes the flag of the other and carries it to its own stand, the frame at its base, while its own flag stands there: one point. Most points after ${facts.num_steps} moves win.`,
-      `A tag hits an opponent up to ${facts.tag_range} cells straight ahead, who drops the flag and waits at the base for ${facts.respawn_period} moves.`,
-      `Step on ${own < 0 ? "your team's" : us === 'Blue' ? 'the blue' : 'the red'} flag where it was dropped, and it is back on its stand.`,
+      own < 0 ? 'Each team grabs the flag of the other and brings it to the frame of its own colour.'
+        : `Grab the ${them.toLowerCase()} team's flag and bring it to your ${us.toLowerCase()} frame. You are the figure in the ring.`,
+      `It only counts while your own flag is home. Most points after ${facts.num_steps} moves win.`,
+      `Tag an opponent up to ${facts.tag_range} cells straight ahead: who is tagged drops the flag and waits for ${facts.respawn_period} moves.`,
+      'Your flag lies somewhere? Step on it, and it is home.',
       ...(facts.scalars.includes('cue') ? ['In some games a team has to tag in the move that captures a flag, in others it must not, or the others get the point. Only the first moves tell.'] : []),
     ];
   };
 
   // What a person on a seat should know now.
   const advice = (facts, state, own, speed) => {
-    const {players, flags, cue} = read(facts, state);
+    const {steps, players, flags, cue} = read(facts, state);
     const {team, waiting} = players[own];
     if (cue) return `Remember: ${cue < 0 ? 'tag' : 'do not tag'} in the move that captures a flag`;
     if (waiting) return `You were tagged, back in ${Math.ceil(waiting / speed)}`;
     if (flags[1 - team].carrier === own)
       return flags[team].carrier >= 0 ? 'You have the flag, but yours is taken: get it back first'
         : `You have the flag: bring it to the ${team ? 'red' : 'blue'} frame`;
-    return flags[team].carrier >= 0 ? `Player ${flags[team].carrier + 1} has your flag: tag them` : '';
+    if (flags[team].carrier >= 0) return `Player ${flags[team].carrier + 1} has your flag: tag them`;
+    // Until the person has seen what there is to do.
+    return steps < BEGIN ? `Grab the ${team ? 'blue' : 'red'} flag and bring it to your ${team ? 'red' : 'blue'} frame` : '';
   };
 
   const events = (facts, fromState, toState) => {

@@ -17,6 +17,7 @@ from ftwax.environments.capture_the_flag import (
   events,
   features,
   opponents,
+  painting,
   rendering,
   rules,
 )
@@ -79,11 +80,11 @@ def _make(config: _Config) -> functional.FunctionalGame:
     },
     display=functional.Display(
       render=functools.partial(
-        rendering.render, config=config, tile_size=_FILM_TILE_SIZE
+        painting.render, config=config, tile_size=_FILM_TILE_SIZE
       ),
       score=lambda state: state.score,
       team_names=('blue', 'red'),
-      legend=rendering.LEGEND,
+      legend=painting.LEGEND,
     ),
     page=browser.make_page(config),
   )

@@ -1,10 +1,10 @@
-"""RGB images: the view of each player, and the whole map for videos.
+"""RGB images of what each player sees; films have `painting`.
 
 An image is a grid of square tiles. Each combination of ground, figure
 (a player) and flag in a cell has a code and a tile, painted once in NumPy, so
-rendering an image is a single table lookup. In a player's view its own team is
-blue and the opponents are red; on the whole map team 0 is blue and team 1 is
-red. While a cue tells that a game is reversed, views are negatives.
+rendering an image is a single table lookup. A player's own team is blue and the
+opponents are red. While a cue tells that a game is reversed, views are
+negatives.
 """
 
 import functools
@@ -38,19 +38,6 @@ _TEAM_COLORS = np.array([[28, 74, 190], [190, 38, 30]], np.uint8)
 _FLAG_COLORS = np.array([[120, 215, 255], [255, 190, 70]], np.uint8)
 _NOSE_COLOR = np.array([250, 250, 245], np.uint8)
 
-# The meaning of the colors of the whole map.
-LEGEND = tuple(
-  (label, (int(color[0]), int(color[1]), int(color[2])))
-  for label, color in (
-    ('blue player', _TEAM_COLORS[0]),
-    ('red player', _TEAM_COLORS[1]),
-    ('blue flag', _FLAG_COLORS[0]),
-    ('red flag', _FLAG_COLORS[1]),
-    ('blue base', _GROUND_COLORS[_BLUE_STAND]),
-    ('red base', _GROUND_COLORS[_RED_STAND]),
-  )
-)
-
 # A figure is 0 for none, else 1 + 4 * team + direction. A flag is 0 for none,
 # else 1 + team.
 _NUM_FIGURES = 1 + 2 * 4
@@ -68,44 +55,17 @@ def observe(state: rules.State, config: _Config) -> types.Array:
   things = views.locate(state, config)
   is_active = state.waiting == 0
   figure = _figures_in_view(state, things, config)
-  flag = _marks(things.view_cell[:, -4:-2], np.array([1, 2]), size * size)
-  stand = _marks(things.view_cell[:, -2:], np.array([0, 1]), size * size)
+  flag = mark(things.view_cell[:, -4:-2], np.array([1, 2]), size * size)
+  stand = mark(things.view_cell[:, -2:], np.array([0, 1]), size * size)
   tiles = views.tiles_in_view(state, config).astype(jnp.int32)
   ground = jnp.where(tiles == maps.STAND, _BLUE_STAND + stand, tiles)
   code = jnp.where(
     is_active[:, None], _code(ground, figure, flag), _code(_DARK, 0, 0)
   )
-  image = _paint(code.reshape(-1, size, size), config.tile_size)
+  image = lay(_make_tiles(config.tile_size), code.reshape(-1, size, size))
   if config.cue_steps:
     image = jnp.where(rules.cue(state) < 0, 255 - image, image)
   return image
-
-
-def render(
-  state: rules.State,
-  config: config_lib.CaptureTheFlagConfig,
-  tile_size: int = 16,
-) -> types.Array:
-  """Renders the whole map.
-
-  Args:
-    state: state of one game.
-    config: config of the game.
-    tile_size: height and width of a cell, in pixels.
-
-  Returns:
-    uint8 [height * tile_size, width * tile_size, 3].
-  """
-  teams = rules.team_of_players(config)
-  num_cells = config.height * config.width
-  cell = jnp.where(state.waiting == 0, state.cell, -1)
-  figure = _marks(cell, 1 + 4 * teams + state.direction, num_cells)
-  flag = _marks(state.flag_cell, np.array([1, 2]), num_cells)
-  stand = _marks(state.map.stands, np.array([0, 1]), num_cells)
-  tiles = state.map.tiles.reshape(-1).astype(jnp.int32)
-  ground = jnp.where(tiles == maps.STAND, _BLUE_STAND + stand, tiles)
-  code = _code(ground, figure, flag).reshape(config.height, config.width)
-  return _paint(code, tile_size)
 
 
 def _figures_in_view(
@@ -122,13 +82,13 @@ def _figures_in_view(
   is_there = (state.waiting == 0)[others]
   index = jnp.where(is_there, things.view_cell[:, :-4], -1)
   size = config.view_size
-  figure = _marks(index, 1 + 4 * is_enemy[None] + turned, size * size)
+  figure = mark(index, 1 + 4 * is_enemy[None] + turned, size * size)
   # The player itself, of its own team and facing up: figure 1.
   here = (size - 1 - config.view_behind) * size + size // 2
   return jnp.where(np.arange(size * size)[None] == here, 1, figure)
 
 
-def _marks(
+def mark(
   index: types.Array, code: types.Array | npt.NDArray[Any], num_cells: int
 ) -> types.Array:
   """Writes codes into cells; the largest code wins where several meet.
@@ -152,13 +112,18 @@ def _code(ground: Any, figure: Any, flag: Any) -> types.Array:
   return (ground * _NUM_FIGURES + figure) * _NUM_FLAGS + flag
 
 
-def _paint(code: types.Array, tile_size: int) -> types.Array:
-  """Looks up the tiles of codes [..., rows, columns].
+def lay(table: npt.NDArray[np.uint8], code: types.Array) -> types.Array:
+  """Lays tiles from a table [num_codes, size, size, 3].
+
+  Args:
+    table: the tile of each code.
+    code: int32 [..., rows, columns].
 
   Returns:
-    uint8 [..., rows * tile_size, columns * tile_size, 3].
+    uint8 [..., rows * size, columns * size, 3].
   """
-  tiles = jnp.take(jnp.asarray(_make_tiles(tile_size)), code, axis=0)
+  tile_size = table.shape[1]
+  tiles = jnp.take(jnp.asarray(table), code, axis=0)
   image = jnp.moveaxis(tiles, -3, -4)  # [..., rows, y, columns, x, 3]
   rows, columns = code.shape[-2:]
   return image.reshape(

@@ -1,6 +1,6 @@
 'use strict';
 // Charts that all pages share: SVG in the colours of the page. A figure is
-//   {kind: 'lines', alt, x, log, small, range, marks: [{name, y}],
+//   {kind: 'lines', alt, x, log, small, range, domain, marks: [{name, y}],
 //    lines: [{name, x, y, low, high, color}]}: y, low, high may hold nulls;
 //   {kind: 'intervals', alt, x, rows: [{name, value, low, high, color,
 //    points}]};
@@ -89,7 +89,7 @@
     lines(chart, figure, width) {
       const height = figure.small ? (width < 220 ? 112 : 160) : 230, box = {left: width < 220 ? 36 : 52, right: width - 18, top: 8, bottom: height - 38};
       const {lines, marks = [], log} = figure;
-      const first = Math.min(...lines.map(({x}) => x[0])), last = Math.max(...lines.map(({x}) => x.at(-1)));
+      const [first, last] = figure.domain || [Math.min(...lines.map(({x}) => x[0])), Math.max(...lines.map(({x}) => x.at(-1)))];
       const [low, high] = endsOf([...lines.flatMap(({y, low = [], high = []}) => [...y, ...low, ...high]), ...marks.map(({y}) => y)], figure);
       const toX = scaleOf(first, last, box.left, box.right), scaled = scaleOf(low, high, box.bottom, box.top, log);
       const toY = (y) => Math.min(Math.max(scaled(y), box.top), box.bottom);
@@ -215,7 +215,7 @@
       this.plot.onpointermove = (event) => this.hover(event.offsetX, event.offsetY);
       this.plot.onpointerleave = () => { this.told.hidden = true; this.rule?.remove(); };
       new ResizeObserver(() => this.draw()).observe(this.plot);
-      new IntersectionObserver(([{isIntersecting}]) => { this.seen = isIntersecting; this.draw(); },
+      new IntersectionObserver(([{isIntersecting}]) => { this.seen = isIntersecting || this.always; this.draw(); },
         {rootMargin: '200px'}).observe(this.plot);
       addEventListener('beforeprint', () => { this.seen = true; this.draw(); });
     }
@@ -285,7 +285,12 @@
       script.replaceWith(root);
       const figure = JSON.parse(script.textContent);
       if (figure.title) root.append(element('h3', {textContent: figure.title}));
-      new ftwax.Chart(root, figure.title || '').show(figure);
+      const chart = new ftwax.Chart(root, figure.title || '');
+      chart.show(figure);
+      // All are drawn, in sight or not: an archive of the page does not scroll.
+      chart.always = true;
+      setTimeout(() => { chart.seen = true; chart.draw(); });
     }
+    addEventListener('beforeprint', () => { for (const one of document.querySelectorAll('details:has(.chart)')) one.open = true; });
   });
 }

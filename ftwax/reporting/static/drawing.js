@@ -20,8 +20,8 @@ ftwax.element = (tag, properties = {}, ...children) => {
 ftwax.color = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-const NAMES = ['floor', 'wall', 'pad', 'unseen', 'team0', 'team1', 'flag0',
-  'flag1', 'nose', 'text', 'line', 'back', 'quiet'];
+const NAMES = ['floor', 'wall', 'pad', 'unseen', 'team0', 'team1', 'nose',
+  'text', 'line', 'back', 'quiet'];
 
 // Shows the states of a game on a canvas, drawn at the rate of the screen.
 ftwax.Stage = class {
@@ -44,6 +44,8 @@ ftwax.Stage = class {
   start(facts) {
     this.facts = facts;
     this.from = this.to = this.view = null;
+    const [columns, rows] = this.game.size(facts);
+    this.canvas.parentElement.style.setProperty('--ratio', columns / rows);
   }
 
   // Moves from the last state to this one within `period` milliseconds.

@@ -7,7 +7,7 @@
   // Players of a game to watch, one a team, such as two members.
   const match = new URLSearchParams(location.search).get('match')?.split(',');
   let arrives = true;
-  const down = new Set();
+  const down = new Set(), pressed = new Set();
   // Milliseconds from a key to the state that it led to.
   ftwax.latency = [];
   let pressedAt = 0, sent = 0, awaited = 0;
@@ -28,6 +28,7 @@
       Object.assign(byId('speed'), {min: message.speeds[0], max: message.speeds[1]});
       ftwax.players = message.players;
       showKeys();
+      warmUp.begin(message.script);
       const name = sessionStorage.getItem('name');
       if (name) send({do: 'name', name});
       if (sessionStorage.getItem('all') === 'no') { byId('all').checked = false; send({do: 'view', all: false}); }
@@ -41,6 +42,7 @@
       showRoom();
     },
     facts(message) {
+      warmUp.end();
       stage.start(message.facts);
       last = null;
       values.length = 0;
@@ -73,6 +75,62 @@
     pressedAt = 0;
   };
 
+  // Until the server has compiled the game, the members play in this page, with
+  // the person on the first seat.
+  const warmUp = {
+    timer: 0, isOver: false,
+    async begin(script) {
+      if (script !== 'capture_the_flag' || match || stage.facts) return;
+      await new Promise((resolve) => document.head.append(element('script', {
+        src: new URL(`members.js${location.search}`, location.href), onload: resolve, onerror: resolve})));
+      if (ftwax.data && !this.isOver && !stage.facts) this.start();
+    },
+    start() {
+      const {config, maps, arrays} = ftwax.data, map = maps[Math.floor(Math.random() * maps.length)];
+      this.members ||= flags.makeMembers(arrays);
+      this.minds = this.members.map((member) => member.begin());
+      this.state = flags.start(config, map);
+      stage.start({...config, tiles: map.tiles, stands: map.stands});
+      stage.own = 0;
+      showRules();
+      this.show(1);
+      this.timer = setTimeout(() => this.tick(), 500);
+    },
+    show(period) {
+      const shown = flags.shown(this.state);
+      stage.own = 0;
+      stage.show(shown, period);
+      byId('status').textContent = `Warm-up while the game compiles: ${stage.game.status(stage.facts, shown)}`;
+      byId('advice').textContent = stage.game.advice(stage.facts, shown, 0, 6);
+      byId('advice').hidden = !byId('advice').textContent;
+    },
+    // What the keys that are down choose.
+    person() {
+      const choice = {move: 0, turn: 0, tag: 0};
+      for (const index of [...down, ...pressed]) {
+        const {part, choice: value} = keys[index], turn = (value - this.state.direction[0] + 4) % 4;
+        if (part === 'go') Object.assign(choice, [{move: 1}, {turn: 2, move: 1}, {turn: 2, move: 4}, {turn: 1, move: 1}][turn]);
+        else choice[part] = value;
+      }
+      pressed.clear();
+      return choice;
+    },
+    tick() {
+      const {config} = ftwax.data, actions = flags.act(config, this.members, this.minds, this.state, 'normal', this.person());
+      const made = flags.step(config, this.state, actions);
+      this.state = made.state;
+      this.minds.forEach((mind, seat) => { mind.reward = this.members[seat].reward(made.events[seat]); });
+      this.show(1000 / 6);
+      if (this.state.steps < config.num_steps) this.timer = setTimeout(() => this.tick(), 1000 / 6);
+      else this.start();
+    },
+    end() {
+      if (this.state) byId('said').textContent = 'The game is ready: this one counts.';
+      this.isOver = true;
+      clearTimeout(this.timer);
+    },
+  };
+
   // Seats who comes beside fewest people, or the players of a match.
   const arrive = () => {
     arrives = false;
@@ -90,6 +148,7 @@
   };
 
   const showAdvice = () => {
+    if (warmUp.state && !warmUp.isOver) return;
     const plays = last && stage.own >= 0 && ['ready', 'playing'].includes(room.phase);
     const text = plays && stage.game.advice?.(stage.facts, last, stage.own, room.speed) || '';
     if (byId('advice').textContent !== text) byId('advice').textContent = text;
@@ -124,7 +183,7 @@
 
   const press = (index, isDown) => {
     if (down.has(index) === isDown) return;
-    if (isDown) down.add(index); else down.delete(index);
+    if (isDown) down.add(index), pressed.add(index); else down.delete(index);
     sent += 1;
     const plays = /playing|ready/.test(room.phase) && room.seats.some(({you}) => you);
     if (isDown && !pressedAt && plays) [pressedAt, awaited] = [performance.now(), sent];
@@ -270,12 +329,28 @@
     const words = message.end.length < 2 ? 'The game is over.'
       : winner < 0 ? 'A draw.' : `${names[winner] || `Player ${winner + 1}`} won.`;
     const lines = [element('p', {className: 'score', textContent: words})];
+    const yours = room.seats.find(({you}) => you), {score} = (last && stage.game.read?.(stage.facts, last)) || {};
+    if (yours && score) lines.push(share(yours, score));
     const {wins} = message;
     if (wins.length === 2) lines.push(element('p', {textContent: `${Math.max(...wins) > 1 ? 'The match ends' : 'Best of three'}: ${wins.map((count, i) => `${names[i] || `Player ${i + 1}`} ${count}`).join(', ')}.`}));
     for (const [name, elo] of Object.entries(message.elo))
       if (elo.games) lines.push(element('p', {textContent: `Elo of ${name}: ${elo.rating} after ${elo.games} ${elo.games > 1 ? 'games' : 'game'}.`}));
     if (message.saved) lines.push(element('p', {}, links(message.saved)));
     byId('result').replaceChildren(...lines);
+  };
+
+  // The score of a game as a sentence to send around.
+  const share = ({team}, score) => {
+    const others = [...new Set(room.seats.filter((seat) => seat.team !== team).map(({name}) => name))].join(' and ');
+    const [ours, theirs] = [score[team], score[1 - team]];
+    const text = `${room.you} ${ours > theirs ? 'beat' : ours < theirs ? 'lost to' : 'drew with'} ${others} ${ours}:${theirs} in ${byId('title').textContent.replace('Play ', '')} (ftwax)`;
+    const told = element('span', {});
+    told.setAttribute('role', 'status');
+    const button = element('button', {type: 'button', id: 'share', textContent: 'Share the score', async onclick() {
+      try { await navigator.clipboard.writeText(text); told.textContent = ` Copied: ${text}`; }
+      catch { told.textContent = ` ${text}`; }
+    }});
+    return element('p', {}, button, told);
   };
 
   const links = (name) => element('span', {},

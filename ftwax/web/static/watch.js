@@ -29,10 +29,10 @@
   let runs = [];
   const charts = new Map();
 
-  const WORDS = {actor_steps: 'steps', learner_steps: 'updates', ratings: 'Elo in training games', mean_returns: 'mean return'};
+  const WORDS = {actor_steps: 'steps', learner_steps: 'updates', episode_return: 'return', ratings: 'Elo in training games', mean_returns: 'mean return'};
   const readable = (name) => WORDS[name] || name.replace(/^(hyperparameters|metrics|scores)\//, '').replaceAll('_', ' ').replace(/\bi\b/g, 'I');
-  // What a game calls its return.
-  const headed = (name, [run]) => readable(name === 'episode_return' && run.fact.headline || name);
+  // The return, and what the game calls it.
+  const headed = (name, [run]) => name === 'episode_return' && run.fact.headline ? `return (${readable(run.fact.headline)})` : readable(name);
   const nameOf = ({fact}) => fact.experiment ? `${fact.experiment}/${fact.name}` : fact.name;
 
   const fetchJSON = async (address) => {
@@ -105,7 +105,8 @@
   const state = (run, steps) => {
     const age = Math.min(...Object.values(run.ages)), {fact} = run;
     const speed = speedRows(run).at(-1)?.['steps a second'];
-    const since = Number.isFinite(age) ? ` ${duration(age)} ago` : '';
+    // As the run has recorded it: a copy's files are younger.
+    const since = isNumber(fact.ended_s) ? ` ${duration(fact.ended_s)} ago` : '';
     if (fact.running ?? age < 60) {
       const left = (fact.steps - steps) / speed;
       // Until its first call returns, a run compiles.
@@ -114,35 +115,17 @@
       return ['runs', !hasRows ? `Compiling${before}` : !speed ? 'Starting' : `Running${left > 0 ? `, ${duration(left)} left` : ''}, at ${Math.round(speed).toLocaleString()} steps/s`];
     }
     if (steps >= fact.steps) return ['ended', `Finished${since}`];
-    return ['stopped', fact.error ? `Stopped by an error${since}` : since ? `Stopped${since}` : 'Has not started'];
+    return ['stopped', fact.error ? `Stopped by an error${since}` : steps ? `Stopped${since}` : 'Has not started'];
   };
 
-  // The strongest member, by the best measure that there is.
-  const best = (run) => {
-    const {tournament, members, strength} = run.fact;
-    const value = last(run, 'episode_return');
-    if (!(members > 1)) return typeof value === 'number' ? `Last ${headed('episode_return', [run])}: ${format(value)}.` : '';
-    const most = (values) => values.indexOf(Math.max(...values.filter((v) => v !== null)));
-    const rated = (elo, error, anchor) => {
-      const index = most(elo);
-      return `Best: member ${index}, Elo ${Math.round(elo[index])} ± ${Math.round(error[index])} above ${readable(anchor)}.`;
-    };
-    if (tournament) return rated(tournament.ratings.slice(0, members), tournament.highs.map((high, i) => high - tournament.ratings[i]), tournament.players[members]);
-    if (strength) return rated(strength.elo.at(-1), strength.elo_errors.at(-1), strength.opponents[0]);
-    const [word, values] = [['return', 'member_returns'], ['return', 'mean_returns'], ['Elo', 'ratings']]
-      .map(([word, name]) => [word, last(run, name)]).find(([, all]) => all?.some?.((v) => v !== null)) || ['', []];
-    const index = most(values);
-    return index < 0 ? '' : `Best: member ${index}, ${word} ${format(values[index])}.`;
-  };
-
-  // Whom the members beat, whom not, and by which scores.
-  const scores = (run) => {
-    const found = Object.entries(run.logs.evaluation?.at(-1) || {}).filter(([name]) => name.startsWith('scores/'));
-    const list = (word, wants) => {
-      const some = found.filter(([, score]) => wants(score)).map(([name, score]) => `${readable(name)} ${score.toFixed(2)}`);
-      return some.length ? `${word} ${some.join(', ')}. ` : '';
-    };
-    return list('Wins against', (score) => score > 0.5) + list('Even with', (score) => score === 0.5) + list('Loses against', (score) => score < 0.5);
+  // What the run has reached, in the sentences of its report.
+  const reached = (run) => {
+    const {members, strength, tournament, outcome} = run.fact, values = last(run, 'mean_returns') || [];
+    const found = [...outcome || []];
+    const most = Math.max(...values.filter(isNumber));
+    if (members > 1 && !strength && !tournament && Number.isFinite(most))
+      found.push(`The highest mean return in training is ${format(most)}, of member ${values.indexOf(most)}.`);
+    return found;
   };
 
   const showRuns = () => {
@@ -161,7 +144,7 @@
       const report = run.fact.report ? element('a', {id: `report${index}`, href: `/runs/${index}/report`, textContent: 'Report', target: '_blank', rel: 'noopener'}) : '';
       return element('article', {className: 'run'},
         element('h2', {textContent: nameOf(run), title: run.fact.command || ''}),
-        line(words, `score ${kind}`), bar, line(share && `${share} steps`), line(best(run)), line(scores(run)),
+        line(words, `score ${kind}`), bar, line(share && `${share} steps`), ...reached(run).map((text) => line(text)),
         element('p', {className: 'row'}, play, report,
           element('span', {className: 'quiet', textContent: `seed ${run.fact.seed ?? '?'}, ${run.fact.checkpoint ? `checkpoint ${run.fact.checkpoint}` : 'no checkpoint yet'}`})));
     }));
@@ -177,7 +160,7 @@
       byId('nodes').append(element('details', {id}, element('summary', {}), element('div', {className: 'table'},
         element('table', {}, element('thead', {}, head), element('tbody', {})))));
     }
-    byId(id).querySelector('summary').textContent = `Nodes of ${fact.name}, ${duration(fact.nodes_age)} ago`;
+    byId(id).querySelector('summary').textContent = `Nodes of ${fact.name}${fact.running === false ? ', as last seen' : ''}`;
     byId(id).querySelector('tbody').replaceChildren(...Object.entries(fact.nodes).map(([name, text]) =>
       element('tr', {}, element('th', {scope: 'row', textContent: name}), element('td', {textContent: String(text)}))));
   });
@@ -271,8 +254,25 @@
     });
   };
 
+  // The mean over as many points to both sides as people choose.
+  const smooth = (line) => {
+    const width = Number(byId('smooth').value);
+    if (!width) return line;
+    return {...line, y: line.y.map((value, i) => value === null ? null
+      : mean(line.y.slice(Math.max(i - width, 0), i + width + 1).filter(isNumber)))};
+  };
+
+  // From the first to the last point of all logs, so that charts stand one above the other.
+  let domain = null;
+  const findDomain = (some) => {
+    const axis = byId('axis').value, xs = some.flatMap(({logs}) => Object.values(logs).flatMap((rows) =>
+      [rows[0]?.[axis], rows.at(-1)?.[axis]])).filter(isNumber);
+    domain = xs.length ? {axis, ends: [Math.min(...xs), Math.max(...xs)]} : null;
+  };
+
   const end = (line) => line.y.findLast((value) => value !== null);
-  const figureOf = (title, found, more = {}) => ({kind: 'lines', x: readable(found[0].axis), lines: found, ...more,
+  const figureOf = (title, found, more = {}) => ({kind: 'lines', x: readable(found[0].axis), lines: found.map(smooth),
+    ...(domain?.axis === found[0].axis && {domain: domain.ends}), ...more,
     alt: `Line chart of ${title}. ${found.slice(0, 6).map((line) => `${line.name || title}: ${format(line.y.find((v) => v !== null))} to ${format(end(line))}`).join('; ')}`});
 
   const isFlat = (found) => found.every(({y, low = [], high = []}) =>
@@ -331,7 +331,7 @@
     const ofEvents = Array.isArray(value) && value.length === events.length && value.length !== run.fact.members;
     if (Array.isArray(value?.[0])) value[0].forEach((_, i) => show(`/${i}`, readable(events[i] || `event ${i}`), (all) => all ? all.map((one) => one[i]) : []));
     else if (ofEvents) value.forEach((_, i) => show(`/${i}`, readable(events[i]), (all) => [all?.[i]]));
-    else if (value !== undefined) show('', headed(name, some) + (label.startsWith('evaluation') ? ', in evaluation' : ''));
+    else if (value !== undefined) show('', headed(name, some) + (label.startsWith('evaluation') ? ' in evaluations' : ''));
   };
 
   // Elo by one fit to the games of all evaluations; the mean of several runs.
@@ -351,7 +351,7 @@
         ...line(rated[0].fact.strength, (row, errors, sign) => row[i] + sign * errors[i])}));
     const marks = rated.length > 1 ? [] : opponents.map((name, i) => ({name: readable(name), y: opponent_elo[i]}));
     const words = rated.length > 1 ? 'the mean of members' : 'with 95% intervals';
-    showChart(`${id}/strength`, 'strength', 'strength', `${prefix}Elo above ${readable(opponents[0])}, ${words}`, figureOf('Elo', found, {marks}));
+    showChart(`${id}/strength`, 'strength', 'strength', `${prefix}Elo above ${readable(opponents[0])} in evaluations, ${words}`, figureOf('Elo', found, {marks}));
   };
 
   const showScores = (id, some, label, prefix) => {
@@ -359,7 +359,7 @@
     const one = some.length === 1, members = last(some[0], 'member_scores')?.length || 1;
     // Of one run, the mean of members and their range.
     const linesOf = (name, i) => one && members > 1 ? lines(some, label, 'member_scores', (all) => all.map((row) => row[i])) : lines(some, label, name);
-    const groups = one ? [[members > 1 ? 'scores of members, mean and range' : 'scores', names]] : names.map((name) => [`score against ${readable(name)}`, [name]]);
+    const groups = one ? [[members > 1 ? 'scores in evaluations, mean and range of members' : 'scores in evaluations', names]] : names.map((name) => [`score against ${readable(name)} in evaluations`, [name]]);
     for (const [title, group] of groups.filter(([, group]) => group.length)) {
       const found = group.flatMap((name, i) => linesOf(name, i).map((line) => one ? {...line, name: readable(name), color: i} : line));
       if (found.length) showChart(`${id}/${label}/${group[0]}`, label, 'scores', prefix + title, figureOf(title, found, {range: [0, 1]}));
@@ -395,6 +395,7 @@
 
   // Runs of different experiments never share an axis.
   const showExperiment = (id, some, prefix) => {
+    findDomain(some);
     showNumber(`${id}/speed`, some, 'speed', 'steps a second', prefix);
     showStrength(id, some, prefix);
     for (const label of new Set(some.flatMap(({logs}) => Object.keys(logs)))) {
@@ -417,6 +418,8 @@
   const show = (again) => {
     showRuns();
     showNodes();
+    const rows = runs.reduce((sum, {logs}) => sum + Object.values(logs).reduce((count, log) => count + log.length, 0), 0);
+    byId('loading').textContent = again === 0 ? `Loading the logs: ${rows.toLocaleString()} rows so far…` : '';
     if (again === 0 || !runs.some(({changed}) => changed)) return;  // All at once.
     for (const run of runs) run.changed = false;
     byId('average_row').hidden = runs.length === new Set(runs.map(({fact}) => fact.variant)).size;
@@ -427,6 +430,6 @@
     byId('controls').hidden = !charts.size;
   };
 
-  byId('axis').onchange = byId('average').onchange = () => { for (const run of runs) run.changed = true; show(); };
+  byId('axis').onchange = byId('average').onchange = byId('smooth').oninput = () => { for (const run of runs) run.changed = true; show(); };
   poll();
 })();
