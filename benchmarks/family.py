@@ -17,7 +17,7 @@ import jax
 import optax
 import rlax_updates
 
-from ftwax import types
+from ftwax import parts, types
 from ftwax.agents import a2c, a3c, impala, ppo, unreal
 from ftwax.environments import catch, functional
 from ftwax.networks import cores
@@ -69,7 +69,7 @@ def make_optimizer(config, values):
   """Returns the agent's optimizer with the given hyperparameters."""
   return optax.chain(
     optax.clip_by_global_norm(float(values.max_gradient_norm)),
-    config.optimizer.scale(jax.tree.map(float, values)),
+    parts.bind(config, jax.tree.map(float, values)).optimizer.make(),
     optax.scale(-float(values.learning_rate)),
   )
 

@@ -256,12 +256,9 @@ def test_strengths_of_memories():
   'True makes all of them `init_scale`, as there',
 )
 def test_periods_scales_and_projections_of_the_hierarchy():
-  config = cores.RPTH(4, num_levels=3, slow_period=2)
-  values = _values(impala.IMPALAConfig(core=config))
-  assert rpth.level_periods(config, values) == [1, 2, 4]
-  own = config.replace(slow_period=(5, 3))
-  values = _values(impala.IMPALAConfig(core=own))
-  assert rpth.level_periods(own, values) == [1, 5, 3]
+  core = cores.RPTH(4, num_levels=3, slow_period=2)
+  assert rpth.level_periods(core) == [1, 2, 4]
+  assert rpth.level_periods(core.replace(slow_period=(5, 3))) == [1, 5, 3]
   memory = cores.Memory(num_slots=2, word_size=3, num_reads=1)
   shapes = {}
   for name, options in {
@@ -376,7 +373,7 @@ def test_optimizers_and_reductions():
   config = impala.IMPALAConfig(
     optimizer=optimization.RMSProp(4.0, decay=0.0), max_gradient_norm=100.0,
   )  # fmt: skip
-  made = optimization.make_optimizer(config.optimizer, _values(config))
+  made = optimization.make_optimizer(config.optimizer, config.max_gradient_norm)
   gradient = jnp.array([1.0])
   update, _ = made.update(gradient, made.init(gradient))
   np.testing.assert_allclose(update, -1 / np.sqrt(1.0 + 4.0), rtol=1e-6)
