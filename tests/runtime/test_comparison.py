@@ -56,7 +56,7 @@ def test_each_variant_runs_with_each_seed(asked):
     (name, seed, 'device') for seed in (3, 4) for name in ('a', 'b')
   ]
   # Means over episodes, not over rows.
-  assert [one[2:] for one in scores['with tasks']] == [
+  assert [one[2:6] for one in scores['with tasks']] == [
     (7.0, 6.25, 20, 2.0),
     (8.0, 7.25, 20, 6.0),
   ]
