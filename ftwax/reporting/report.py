@@ -19,6 +19,7 @@ from ftwax.reporting import (
   curves,
   drawing,
   evaluation_curves,
+  health,
   outcome,
   page,
   population_figures,
@@ -101,6 +102,7 @@ def to_html(
   matches, used = _matches(run_dir, scripts)
   body = [
     page.paragraph(' '.join(summary)),
+    *_health(run_dir),
     *_held_out(evaluations),
     *_members(history, strength),
     *_curves(run_dir),
@@ -115,6 +117,14 @@ def to_html(
     page.table(run_facts.read(run_dir, history)),
   ]
   return page.render(title, body, used)
+
+
+def _health(run_dir: pathlib.Path) -> list[str]:
+  """Returns what is wrong with the agents, if anything is."""
+  found = files.read_or_warn(health.read, run_dir)
+  if not found:
+    return []
+  return [page.heading('Health'), *(page.paragraph(str(one)) for one in found)]
 
 
 def _summary(

@@ -27,6 +27,7 @@ from ftwax.records import (
   recent_episodes,
   run_directory,
 )
+from ftwax.reporting import health
 from ftwax.runtime import prepare
 
 # Seconds between two updates of the progress bar.
@@ -113,6 +114,7 @@ class RunRecords:
     )
     self.course = curricula.Course(parts.experiment.curriculum)
     self._expects_ends = True
+    self._told: set[tuple[str, int]] = set()
     self.is_whole = False
     self._restored: Counts | None = None
     self._saved_at = time.monotonic()
@@ -283,6 +285,17 @@ class RunRecords:
           length,
           reach,
         )
+
+  def warn_of_health(self) -> None:
+    """Warns of what is wrong with members, of each thing once."""
+    try:
+      found = health.read(self.directory)
+    except (OSError, ValueError):
+      return  # Logs may be a user's own.
+    for one in found:
+      if (one.kind, one.member) not in self._told:
+        self._told.add((one.kind, one.member))
+        logging.warning('%s: %s', self._experiment.name, one)
 
   def save_if_due(
     self, snapshot: Callable[[], types.ArrayTree], keep_copies: bool = False

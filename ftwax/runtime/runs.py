@@ -404,6 +404,7 @@ def report_evaluation(
   records.evaluation_logger.write(row)
   records.course.see_evaluation(row)
   print(evaluation.describe(row, counts.actor_steps), flush=True)
+  records.warn_of_health()
   view = experiment_lib.RunView(
     records.directory, records.counts._asdict(), snapshot
   )

@@ -19,6 +19,7 @@ from ftwax.records import (
 from ftwax.reporting import (
   comparison,
   evaluation_curves,
+  health,
   history,
   outcome,
   report,
@@ -153,7 +154,9 @@ class RunTail:
     sizes = [path.stat().st_size for path in paths if path.exists()]
     begin = time.monotonic()
     if sizes != self._reached[0] and begin >= self._due:
-      self._reached = sizes, outcome.read(self.directory)
+      told = files.read_or_warn(health.read, self.directory) or []
+      reached = [*outcome.read(self.directory), *map(str, told)]
+      self._reached = sizes, reached
       # A long log is read more seldom.
       now = time.monotonic()
       self._due = now + _REST * (now - begin)
