@@ -19,6 +19,7 @@ from ftwax import continuous, distributions, encodings, types
 from ftwax.environments import (
   action_masks,
   adapting,
+  curricula,
   episode_metrics,
   game_vectors,
   games,
@@ -49,6 +50,7 @@ class _Played(NamedTuple):
     seconds: time that the steps took.
     metrics: names of what the environment measures in the episodes that ended.
     wrappers: names of its wrappers.
+    parameters: of `reset`, if it is written in JAX; see `curricula`.
   """
 
   spec: games.GameSpec
@@ -56,6 +58,7 @@ class _Played(NamedTuple):
   seconds: float
   metrics: tuple[str, ...]
   wrappers: tuple[str, ...]
+  parameters: Mapping[str, float]
 
 
 def check(environment: Any, num_steps: int = 1000, seed: int = 0) -> Findings:
@@ -113,7 +116,10 @@ def _play(
     made.close()
   stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *timesteps)
   wrappers = getattr(made, 'wrappers', ())
-  return _Played(made.spec, stacked, seconds, tuple(sorted(metrics)), wrappers)
+  parameters = {} if made.game is None else curricula.defaults(made.game.reset)
+  return _Played(
+    made.spec, stacked, seconds, tuple(sorted(metrics)), wrappers, parameters
+  )
 
 
 def _draw(
@@ -163,6 +169,10 @@ def _describe(played: _Played) -> dict[str, str]:
     facts['metrics'] = ', '.join(played.metrics)
   if played.wrappers:
     facts['wrappers'] = ', '.join(played.wrappers)
+  if played.parameters:
+    facts['parameters'] = ', '.join(
+      f'{name}={value:g}' for name, value in played.parameters.items()
+    )
   facts['action'] = str(spec.environment.actions)
   if spec.num_players > 1:
     facts['teams'] = str(spec.teams)

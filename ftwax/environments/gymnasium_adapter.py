@@ -302,6 +302,7 @@ class GymnasiumVectorEnvironment(_Converted):
     self._ended: npt.NDArray[np.bool_] | None = None
     self._infos: Any = {}
     self._meters = [episode_metrics.Meter() for _ in range(vector_env.num_envs)]
+    self._measures = False  # Whether the meters have to see each step.
     # What the first reset returned, until it is handed out.
     self._first: tuple[Any, Any] | None = None
     self._find_masks()
@@ -402,7 +403,7 @@ class GymnasiumVectorEnvironment(_Converted):
     if self._ended is None:
       return self.reset()
     is_first = self._ended
-    if self._meters[0].is_on:
+    if self._measures:
       for row in np.flatnonzero(is_first).tolist():
         self._meters[row].start()
     if self.absences and is_first.any():
@@ -418,11 +419,15 @@ class GymnasiumVectorEnvironment(_Converted):
     self._ended = ended
     self._num_steps += 1
     self._infos = infos
-    if self._meters[0].is_on:
+    if self._measures:
       self._add_metrics(is_first)
-    # In SAME_STEP mode, rows that end have begun again.
-    acts = np.ones_like(ended) if self.absences else ~ended
-    self._seen = seen = self._see(observation, infos, acts)
+    if infos or self._masks is not None:
+      # In SAME_STEP mode, rows that end have begun again.
+      acts = np.ones_like(ended) if self.absences else ~ended
+      seen = self._see(observation, infos, acts)
+    else:
+      seen = self._encode(observation)
+    self._seen = seen
     if self.absences and ended.any():
       seen = self._with_final(seen, infos, ended)
     return dm_env.TimeStep(
@@ -438,6 +443,7 @@ class GymnasiumVectorEnvironment(_Converted):
       self._one_by_one.measure(names)
     for meter in self._meters:
       meter.measure(names)
+    self._measures = self._meters[0].is_on
 
   def set_parameters(self, values: curricula.Values) -> None:
     """Gives the next episodes other parameters; see `curricula`."""

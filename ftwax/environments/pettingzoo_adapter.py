@@ -121,6 +121,10 @@ class PettingZooGame(games.SpecifiedGame):
     # What the first reset returned, until it is handed out.
     self._first: Any = None
     self._masks = self._find_masks(views)
+    # Whether agents may have no legal action, and wait.
+    self._may_wait = bool(self._masks) or any(
+      types.ACTION_MASK in specified.entries(view) for view in views
+    )
     if self._masks:
       spec = action_masks.Masks(spec.actions, self._masks[0].key).add_to(spec)
       self._sizes = distributions.count_choices(spec.actions)
@@ -319,6 +323,8 @@ class PettingZooGame(games.SpecifiedGame):
 
     So do games in turns that PettingZoo has made parallel.
     """
+    if not self._may_wait:
+      return
     rows = self._rows.items()
     deciding = {agent: row for agent, row in rows if row.step_type < types.LAST}
     waiting = [a for a, row in deciding.items() if not self._may_act(a, row)]

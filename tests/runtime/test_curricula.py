@@ -15,6 +15,7 @@ import ftwax
 from ftwax import types
 from ftwax.agents import ppo
 from ftwax.environments import (
+  checking,
   curricula,
   functional,
   game_vectors,
@@ -145,6 +146,12 @@ def test_environments_without_parameters_are_refused():
   plain = _jax_gap()._replace(reset=lambda key: _jax_gap().reset(key))
   with pytest.raises(ValueError, match=r"write reset\(key, parameters=\{'gap'"):
     prepare.prepare(_experiment(plain))
+
+
+def test_check_names_the_parameters():
+  found = checking.check(_jax_gap(), 20)
+  assert found.facts['parameters'] == 'gap=0.5'
+  assert 'parameters' not in checking.check(Gap, 20).facts
 
 
 STAGES = curricula.Stages(

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -162,3 +163,43 @@ def test_a_node_is_made_once_however_many_ask():
       lambda _: server.call('ask', pickle.dumps(())), range(8)
     )
     assert [pickle.loads(answer) for answer in answers] == [1] * 8
+
+
+_ENDLESS = """
+import sys
+import distributed_helpers
+from ftwax.runtime import distributed
+if __name__ == '__main__':
+  experiment = distributed_helpers.make_experiment(max_num_actor_steps=10**9)
+  distributed.run_experiment(experiment, run_dir=sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['SIGTERM', 'SIGUSR1', 'SIGUSR2', 'SIGXCPU'])
+def test_what_a_cluster_sends_saves_and_ends(name, tmp_path):
+  """Slurm sends `--signal` to all processes of a job, of nodes, too."""
+  run_dir, helpers = tmp_path / 'run', pathlib.Path(__file__).parents[1]
+  paths = os.pathsep.join(map(str, (helpers, helpers / 'runtime')))
+  with subprocess.Popen(
+    [sys.executable, '-c', _ENDLESS, run_dir],
+    env={**os.environ, 'PYTHONPATH': paths},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+    start_new_session=True,
+  ) as process:
+    log = loggers.log_path(run_dir, 'learner')
+    deadline = time.monotonic() + 180.0
+    while not (log.exists() and log.stat().st_size):
+      assert process.poll() is None and time.monotonic() < deadline
+      time.sleep(0.5)
+    if name == 'SIGTERM':
+      process.terminate()
+    else:
+      os.killpg(process.pid, signal.Signals[name])
+    output, _ = process.communicate(timeout=120)
+  assert 'Interrupted. Saved at' in output, output
+  # As of a KeyboardInterrupt; the command line ends with 130.
+  assert process.returncode == -signal.SIGINT
+  assert checkpoints.saved_steps(run_dir / 'checkpoints')
