@@ -92,7 +92,7 @@ def records(tmp_path):
         agent=types.SimpleNamespace(sequence_length=20, core=core),
         loggers=lambda *args: None,
         checkpointing=None,
-        curriculum=None,
+        curriculum=(),
       ),
       seating=seats,
       spec=types.SimpleNamespace(num_players=1),
