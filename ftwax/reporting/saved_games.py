@@ -131,9 +131,7 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
   Returns:
     Elo points, initially 1000, and the number of games that counted.
   """
-  import jax.numpy as jnp  # Slow imports.
-
-  from ftwax.population import ratings
+  from ftwax.population import ratings  # Slow import.
 
   rating, num_games = _FIRST_RATING, 0
   for game in played:
@@ -148,9 +146,12 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
     sign = np.where(np.array(teams) == 0, 1.0, -1.0)
     others = np.array([seat['rating'] for seat in seats])
     known = np.where(is_person, rating, others)
-    scores = ratings.pair_scores(jnp.asarray(game['outcome']))
+    scores = ratings.pair_scores(np.asarray(game['outcome'], np.float32))
     updated = ratings.update(
-      jnp.asarray(known), jnp.asarray(sign)[None], scores, _K_FACTOR
+      known.astype(np.float32),
+      sign[None].astype(np.float32),
+      scores,
+      _K_FACTOR,
     )
     rating = float(np.asarray(updated)[is_person].mean())
     num_games += 1
