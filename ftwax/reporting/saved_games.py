@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ftwax import import_guard
 from ftwax.records import files
 from ftwax.reporting import page
 
@@ -131,7 +132,10 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
   Returns:
     Elo points, initially 1000, and the number of games that counted.
   """
-  from ftwax.population import ratings  # Slow import.
+  with import_guard.guarded():
+    import jax.numpy as jnp  # Slow imports.
+
+  from ftwax.population import ratings
 
   rating, num_games = _FIRST_RATING, 0
   for game in played:
@@ -146,12 +150,9 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
     sign = np.where(np.array(teams) == 0, 1.0, -1.0)
     others = np.array([seat['rating'] for seat in seats])
     known = np.where(is_person, rating, others)
-    scores = ratings.pair_scores(np.asarray(game['outcome'], np.float32))
+    scores = ratings.pair_scores(jnp.asarray(game['outcome']))
     updated = ratings.update(
-      known.astype(np.float32),
-      sign[None].astype(np.float32),
-      scores,
-      _K_FACTOR,
+      jnp.asarray(known), jnp.asarray(sign)[None], scores, _K_FACTOR
     )
     rating = float(np.asarray(updated)[is_person].mean())
     num_games += 1
