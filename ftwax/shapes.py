@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ftwax import import_guard
+
 _REST = '...'
 _ANY = '_'
 
@@ -65,7 +67,8 @@ def check_leaves(
   Raises:
     ValueError: naming the first leaf that differs.
   """
-  import jax  # Here: the rest also checks arrays of NumPy without it.
+  with import_guard.guarded():
+    import jax  # Here: the rest also checks arrays of NumPy without it.
 
   for path, leaf in jax.tree.leaves_with_path(tree):
     shape = np.shape(leaf)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ftwax import import_guard
 from ftwax.records import files
 from ftwax.reporting import page
 
@@ -131,7 +132,8 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
   Returns:
     Elo points, initially 1000, and the number of games that counted.
   """
-  import jax.numpy as jnp  # Slow imports.
+  with import_guard.guarded():
+    import jax.numpy as jnp  # Slow imports.
 
   from ftwax.population import ratings
 

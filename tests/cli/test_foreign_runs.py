@@ -121,7 +121,7 @@ class _Server:
   """Of the page: it looks for the game of the run at once."""
 
   @staticmethod
-  def watch(runs, save_dir, host, port, end_with_input, find_game):
+  def watch(runs, find_game, save_dir, host, port, end_with_input):
     del save_dir, host, port, end_with_input
     for run in runs:
       find_game(run)
