@@ -1,6 +1,7 @@
 """Agents of earlier runs, made again from their records alone."""
 
 import json
+import re
 import shutil
 
 import functional_fakes
@@ -288,6 +289,7 @@ def test_a_run_of_an_older_layout_names_the_version_that_reads_it(
   (copy / 'versions.json').write_text(json.dumps(old))
   with pytest.raises(
     run_directory.RunDirectoryError,
-    match=r'has layout 2, that of an older version .* ftwax 0.6.0 at abc\.',
+    match=r'has layout 2, that of an older version .* ftwax'
+    rf' {re.escape(version.__version__)} at abc\.',
   ):
     loading.load(copy)
