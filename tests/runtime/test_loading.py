@@ -13,6 +13,7 @@ import pytest
 import run_helpers
 import safetensors
 
+from ftwax import version
 from ftwax.environments import capture_the_flag
 from ftwax.inference import loading, sharing
 from ftwax.networks import cores
