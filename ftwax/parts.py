@@ -378,7 +378,7 @@ def check_sizes(**sizes: Any) -> None:
   """
   for name, value in sizes.items():
     entries = np.ravel(value).tolist() if np.size(value) else []
-    is_off = np.size(value) and np.shape(value)[:1] > (MAX_UNROLLED,)
+    is_off: Any = np.size(value) and np.shape(value)[:1] > (MAX_UNROLLED,)
     for entry in entries:
       is_off |= not isinstance(entry, int) or not 1 <= entry <= _MAX_INTEGER
     if is_off:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import dm_env
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from ftwax import suggestions
 
@@ -29,7 +30,7 @@ _MAX_REPR = 60
 ArrayTree = Any
 Array = jax.Array
 NumpyArray = np.ndarray[Any, Any]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+Floats = npt.NDArray[np.float64]
 SpecTree = Any  # Shapes, dtypes and bounds: an array spec or a nesting of them.
 
 # A uint32 key of shape [2]; `jax.random.split` gives keys of shape [n, 2].

@@ -266,7 +266,7 @@ class Checker:
 
   def restart(self) -> None:
     """Expects the first step of an episode in every row."""
-    self._must_be_first = np.ones(self._num_rows, bool)
+    self._must_be_first: types.NumpyArray = np.ones(self._num_rows, bool)
     # Calls of `check_values`, and those at which rows began an episode.
     self._num_steps, self._began = 0, np.zeros(self._num_rows, int)
 

@@ -77,7 +77,8 @@ class PixelControlHead(hk.Module):
     channels = self._num_channels
     x = jax.nn.relu(hk.Linear(math.prod(small) * channels)(features))
     x = _enlarge(x.reshape(-1, *small, channels))  # [B, ..., channels]
-    x = jax.nn.relu(x[(slice(None), *map(slice, self._grid_shape))])
+    cells: Any = slice(None), *map(slice, self._grid_shape)
+    x = jax.nn.relu(x[cells])
     # One convolution computes both branches.
     num_outputs = 1 + sum(jax.tree.leaves(self._num_actions))
     x = _convolve(x, num_outputs, 4, name='values')

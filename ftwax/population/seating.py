@@ -235,7 +235,7 @@ def fill(
   """
   size = max(games.max(), places.max()) + 1
   counts = np.stack([np.bincount(game, minlength=size) for game in games])
-  waiting = np.arange(len(games))
+  waiting: types.NumpyArray = np.arange(len(games))
   while waiting.size:
     left = np.bincount(places.reshape(-1), minlength=size)
     chosen: list[int] = []

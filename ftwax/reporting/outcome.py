@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def find_strength(
   else:
     return None
   held_out = evaluations.held_out if evaluations is not None else ()
-  held_out_scores = np.full((3, len(elo)), np.nan)
+  held_out_scores: Any = np.full((3, len(elo)), np.nan)
   best = int(elo.argmax())
   if evaluations is not None and held_out:
     held_out_scores = evaluations.held_out_scores[:, -1]

@@ -129,7 +129,8 @@ class Matches:
     """
     state = self._start(key, jnp.asarray(seats), parameters)
     results: list[evaluation.GameResult] = []
-    num_ended = lengths = np.zeros(len(seats), np.int64)
+    num_ended: types.NumpyArray = np.zeros(len(seats), np.int64)
+    lengths: types.NumpyArray = num_ended
     while not evaluation.is_complete(
       num_ended, games_per_place, lengths, self._name, self._max_steps
     ):

@@ -104,8 +104,8 @@ class Actors:
       first = rollout_lib.first_anchor(rows, self._actor)
       self._anchor = jax.tree.map(np.asarray, first)
     shape = self._shape + self._timestep.reward.shape[1:]
-    self._returns = np.zeros(shape, np.float32)
-    self._lengths = np.zeros(self._shape, np.int32)
+    self._returns: types.NumpyArray = np.zeros(shape, np.float32)
+    self._lengths: types.NumpyArray = np.zeros(self._shape, np.int32)
     self.begin_round()
 
   def begin_round(self) -> None:
