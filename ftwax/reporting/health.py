@@ -78,21 +78,34 @@ def read(run_dir: str | os.PathLike[str]) -> list[Finding]:
   }
   config_file = directory / run_directory.CONFIG_FILE
   config = files.read_object(config_file) if config_file.exists() else {}
+  with files.reading(config_file, 'the configuration of a run'):
+    num_steps = float(config.get('max_num_actor_steps', 1.0))
+    bound = dict(config.get('agent', {})).get('max_gradient_norm')
   game_file = directory / run_directory.GAME_FILE
   game = files.read_object(game_file) if game_file.exists() else {}
-  steps = max((row.get('actor_steps', 0) for row in rows['train']), default=0)
-  population = rows['population'][-1] if rows['population'] else {}
-  bound = config.get('agent', {}).get('max_gradient_norm')
-  return diagnose(
-    rows['learner'],
-    rows['evaluation'],
-    progress=steps / max(config.get('max_num_actor_steps', 1), 1),
-    max_entropy=_max_entropy(game.get('actions')),
-    max_gradient_norm=population.get(
-      'hyperparameters/max_gradient_norm',
-      bound if isinstance(bound, int | float) else None,
-    ),
-  )
+  with files.reading(paths['train'], 'the log of a training'):
+    steps = max(
+      (float(row.get('actor_steps', 0)) for row in rows['train']), default=0.0
+    )
+  with files.reading(paths['population'], 'the log of a population'):
+    last = rows['population'][-1] if rows['population'] else {}
+    bounds = last.get('hyperparameters/max_gradient_norm', bound)
+    bounds = [
+      one if isinstance(one, int | float) else None
+      for one in (bounds if isinstance(bounds, list) else [bounds])
+    ]
+  with files.reading(paths['evaluation'], 'the log of evaluations'):
+    of_games = _of_games(rows['evaluation'])
+  with files.reading(paths['learner'], 'the log of a learner'):
+    return [
+      *diagnose(
+        rows['learner'],
+        progress=steps / max(num_steps, 1.0),
+        max_entropy=_max_entropy(game.get('actions')),
+        max_gradient_norm=bounds,
+      ),
+      *of_games,
+    ]
 
 
 def diagnose(
@@ -228,7 +241,10 @@ def _num_members(rows: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _of_member(value: Any, member: int) -> float | None:
-  return value[member] if isinstance(value, list) else value
+  """Returns the number of a member; of a list that is too short the last."""
+  return (
+    value[min(member, len(value) - 1)] if isinstance(value, list) else value
+  )
 
 
 def _column(

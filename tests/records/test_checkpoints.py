@@ -302,7 +302,7 @@ def test_nothing_to_restore(tmp_path):
   ('layout', 'age', 'reader'),
   [
     (4, 'older', 'the version of ftwax named in its versions.json'),
-    (7, 'newer', r'that version: pip install "ftwax==0.7.\*"'),
+    (1_000, 'newer', r'that version: pip install "ftwax==0.1000.\*"'),
   ],
 )
 def test_another_layout_ends_in_one_message(
@@ -314,8 +314,8 @@ def test_another_layout_ends_in_one_message(
   with pytest.raises(
     checkpoints.CheckpointError,
     match=rf'0000000002 has layout {layout}, that of an? {age} version of ftwax'
-    r', but must have layout 6; start a new run, or resume this one with '
-    + reader,
+    rf', but must have layout {array_files.LAYOUT}; start a new run, or resume'
+    ' this one with ' + reader,
   ):
     _restore(tmp_path)
 

@@ -20,7 +20,7 @@ import pytest
 
 from ftwax.agents import ppo
 from ftwax.networks import cores
-from ftwax.records import config_files, run_directory
+from ftwax.records import array_files, config_files, run_directory
 
 
 class _Uniform(NamedTuple):
@@ -432,7 +432,7 @@ def test_open_existing_refuses_another_layout(tmp_path):
   with pytest.raises(
     run_directory.RunDirectoryError,
     match=r'run directory \(.*\) has layout 1, that of an older version of'
-    r' ftwax, but must have layout 6; start a new run, or resume this one with',
+    rf' ftwax, but must have layout {array_files.LAYOUT}; start a new run, or',
   ):
     run_directory.open_existing(path, _Config(33))
   assert _files(tmp_path) == before
