@@ -187,16 +187,15 @@ def test_what_a_file_cannot_hold_is_refused_by_name(tmp_path):
   assert not path.exists()
 
 
-class _Counting(recurrent_cores.GRU):
+class _Counting(recurrent_cores._GRU):
   """A core that has to know the number of rows."""
 
   def __init__(self):
-    super().__init__(8)
+    super().__init__(8, 'gru')
 
-  def __call__(self, inputs, state, hyperparameters=None):
-    return super().__call__(
-      inputs + np.zeros((len(inputs), 1)), state, hyperparameters
-    )
+  def __call__(self, inputs, state):
+    return super().__call__(inputs + np.zeros((len(inputs), 1)), state)
+
 
 
 @pytest.mark.filterwarnings('ignore')
