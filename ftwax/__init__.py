@@ -29,6 +29,7 @@ if TYPE_CHECKING:
   from ftwax import internal_rewards as internal_rewards
   from ftwax import losses as losses
   from ftwax import networks as networks
+  from ftwax import parts as parts
   from ftwax import population as population
   from ftwax import records as records
   from ftwax import replay as replay
@@ -77,6 +78,7 @@ __all__ = (
   'losses',
   'make_train',
   'networks',
+  'parts',
   'population',
   'records',
   'register',

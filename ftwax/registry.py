@@ -26,6 +26,7 @@ _PART_HOMES: Mapping[str, str] = {
   'agent': 'ftwax.agents.named',
   'checkpointing': 'ftwax.records.checkpoints',
   'core': 'ftwax.networks',
+  'curriculum': 'ftwax.environments.curricula',
   'experiment': 'ftwax.runtime.experiment',
   'evaluation': 'ftwax.runtime.experiment',
   'heads': 'ftwax.networks',

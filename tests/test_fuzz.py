@@ -28,7 +28,7 @@ import pytest
 from dm_env import specs
 from hypothesis import strategies as st
 
-from ftwax import errors, types
+from ftwax import errors, parts, types
 from ftwax.agents import impala
 from ftwax.cli import commands, launch, past_runs
 from ftwax.environments import (
@@ -177,7 +177,9 @@ def test_configs_make_an_agent_or_are_refused():
     test,
     st.dictionaries(st.sampled_from(names), small, max_size=3),
     st.dictionaries(
-      st.sampled_from(_CONFIG.priors._fields), _FLOATS, max_size=2
+      st.sampled_from([*parts.hyperparameters_of(type(_CONFIG)), 'decay']),
+      _FLOATS,
+      max_size=2,
     ),
   )
 

@@ -197,7 +197,6 @@ class _Counting(recurrent_cores._GRU):
     return super().__call__(inputs + np.zeros((len(inputs), 1)), state)
 
 
-
 @pytest.mark.filterwarnings('ignore')
 def test_what_the_converter_refuses_is_named(tmp_path, monkeypatch):
   jax2onnx = pytest.importorskip('jax2onnx', reason='the extra onnx is absent')

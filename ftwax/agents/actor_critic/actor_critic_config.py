@@ -171,6 +171,16 @@ class ActorCriticConfig(parts.Part):
     ):
       object.__setattr__(self, name, found)
     super().__post_init__()
+    for name, kind in (
+      ('heads', heads_lib.Heads),
+      ('decay', optimization.LinearDecay),
+      ('replay', replay_options.Replay),
+      ('queue', replay_options.Queue),
+    ):
+      if not isinstance(value := getattr(self, name), kind):
+        raise ValueError(
+          f'{name} ({value!r}) must be a part; choose {kind.__name__}(...).'
+        )
     for name in ('core', 'torso', 'network', 'loss'):
       value = getattr(self, name)
       fits = value is None or callable(value) or hasattr(value, 'make')
