@@ -142,14 +142,14 @@ def _load_package() -> griffe.Module:
 def _defaults(agent_name: str) -> str:
   """Returns tables of the hyperparameters and the options of an agent."""
   config = named.AGENTS[agent_name]()
-  collected = parts.collect(config).values()
-  priors = [(one.path, _format(one.prior)) for one in collected]
+  collected = parts.collect(config)
+  priors = [(path, _format(one.prior)) for path, one in collected.items()]
   options = [
     (field.name, _format(getattr(config, field.name)))
     for field in dataclasses.fields(config)
     if field.name not in parts.hyperparameters_of(type(config))
   ]
-  told = {one.path: _describe_path(config, one.path) for one in collected}
+  told = {path: _describe_path(config, path) for path in collected}
   return '\n\n'.join(
     [
       'Hyperparameters, which a population may change:',

@@ -76,7 +76,7 @@ class Actors:
       jax.vmap(lambda key: policy.init(key, self._shape[1]))
     )
     self._observers = [one for one in observers if one.sees_steps]
-    self._played = np.zeros(seating.num_games, bool)
+    self._played: types.NumpyArray = np.zeros(seating.num_games, bool)
     self._round_steps = 0
     self._measured: list[Mapping[str, float]] = []
     self._fitness = fitness
