@@ -68,7 +68,7 @@ def batch(network):
 @pytest.fixture(scope='module')
 def loss_and_gradient(network, config):
   """The joint loss with its gradient, jitted: every cost is an argument."""
-  objective = joint_loss.Objective(network, v_trace.vtrace_loss, config.tasks)
+  objective = joint_loss.Objective(network, config)
 
   def loss_fn(params, hypers, internal_rewards, batch):
     batch = batches.with_own_rewards(internal_rewards, batch)
@@ -298,8 +298,12 @@ def test_what_evolves_makes_no_new_trace(core, state, batch):
   update = jax.jit(counted)
   before, _ = update(state, batch)
   changed = state._replace(
-    hyperparameters=state.hyperparameters._replace(
-      slow_period=jnp.int32(2), learning_rate=jnp.float32(1e-3)
+    hyperparameters=hyperparameters.update(
+      state.hyperparameters,
+      {
+        'core.slow_period': lambda _: jnp.int32(2),
+        'learning_rate': lambda _: jnp.float32(1e-3),
+      },
     ),
     internal_rewards=-state.internal_rewards,
   )
@@ -404,7 +408,7 @@ def test_the_papers_agent_is_a_configuration():
   memory = paper.core.memory
   assert (memory.num_slots, memory.word_size, memory.num_reads) == (450, 32, 4)
   assert paper.core.noise_scale == 1.0
-  assert paper.priors.slow_period == hyperparameters.UniformInteger(5, 20)
+  assert paper.priors.core.slow_period == hyperparameters.UniformInteger(5, 20)
   assert [task.name for task in paper.tasks] == [
     'latent_kl', 'pixel_control', 'reward_prediction',
   ]  # fmt: skip
@@ -449,7 +453,7 @@ def test_internal_rewards_start_from_the_papers_prior():
     ),
     (
       lambda: cores.RPTH(slow_period=hyperparameters.UniformInteger(0, 5)),
-      r'slow_period .* must lie in \[1, inf\]',
+      r'slow_period .* must lie in \[1, ',
     ),
   ],
 )

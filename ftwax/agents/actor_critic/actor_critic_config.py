@@ -7,6 +7,7 @@ state, so that a population may change them: a field holds a number or a prior,
 from which the learner samples its initial value.
 """
 
+import copy
 import dataclasses
 import functools
 import math
@@ -470,13 +471,17 @@ class _AgentCore(core_parts.Core):
   agent: ActorCriticConfig
 
   def bound(self, values: Any) -> core_parts.Core:
-    return _AgentCore(parts.bind(self.agent, values))
+    # Nothing else of the agent, whose learner may be that of another one.
+    agent = copy.copy(self.agent)
+    core = cores.as_part(self.agent.core).bound(values)
+    object.__setattr__(agent, 'core', core)
+    return _AgentCore(agent)
 
   def check_bound(self) -> None:
     cores.as_part(self.agent.core).check_bound()
 
   def example_values(self) -> Any:
-    return parts.example_values(self.agent)
+    return cores.as_part(self.agent.core).example_values()
 
   def make(self, name: str | None = None) -> recurrence.RecurrentCore:
     del name
