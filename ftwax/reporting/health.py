@@ -70,7 +70,7 @@ def read(run_dir: str | os.PathLike[str]) -> list[Finding]:
   directory = pathlib.Path(run_dir)
   paths = {
     label: loggers.log_path(directory, label)
-    for label in ('learner', 'train', 'evaluation', 'population')
+    for label in ('learner', 'evaluation', 'population')
   }
   rows = {
     label: loggers.read_jsonl(path) if path.exists() else []
@@ -83,12 +83,9 @@ def read(run_dir: str | os.PathLike[str]) -> list[Finding]:
     bound = dict(config.get('agent', {})).get('max_gradient_norm')
   game_file = directory / run_directory.GAME_FILE
   game = files.read_object(game_file) if game_file.exists() else {}
-  with files.reading(paths['train'], 'the log of a training'):
-    steps = max(
-      (float(row.get('actor_steps', 0)) for row in rows['train']), default=0.0
-    )
   with files.reading(paths['population'], 'the log of a population'):
     last = rows['population'][-1] if rows['population'] else {}
+    steps = float(last.get('actor_steps', 0.0))
     bounds = last.get('hyperparameters/max_gradient_norm', bound)
     bounds = [
       one if isinstance(one, int | float) else None
