@@ -114,9 +114,14 @@ def as_part(core: Any) -> Core:
     core: a part, a class of parts, or a function or class of a user's own that
       makes a module.
   """
-  if isinstance(core, type) and issubclass(core, Core):
-    return core()
+  core = instantiate(core)
   return core if isinstance(core, Core) else Custom(core)
+
+
+def instantiate(core: Any) -> Any:
+  """Returns a part in place of its class; anything else as it is."""
+  is_class = isinstance(core, type) and issubclass(core, Core)
+  return core() if is_class else core
 
 
 def check_sized(name: str, part: Any, alternative: str = '') -> None:

@@ -60,9 +60,7 @@ NAMED: Mapping[str, Any] = {
 
 def find(core: Any) -> Any:
   """Returns the core of a name or class; anything else as it is."""
-  if isinstance(core, type) and issubclass(core, Core):
-    return core()
-  return parts.find('core', core, NAMED)
+  return parts.find('core', core_parts.instantiate(core), NAMED)
 
 
 as_part = core_parts.as_part

@@ -33,11 +33,15 @@ class _Static(NamedTuple):
   """Static arguments of `init` and `update`."""
 
   objective: joint_loss.Objective
-  config: Any
   num_events: int
   internal_rewards_prior: internal_rewards_lib.Priors
   normalized_entries: dict[str, tuple[int, ...]]
   shuffles_transitions: bool
+
+  @property
+  def config(self) -> Any:
+    """The agent."""
+    return self.objective.config
 
 
 class _Learned(NamedTuple):
@@ -88,7 +92,6 @@ def make_learner_core(
   )
   static = _Static(
     objective,
-    config,
     num_events,
     prior,
     entries,
