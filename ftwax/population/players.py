@@ -55,18 +55,10 @@ def scripted(
   Args:
     script: `(key, state, seat) -> action`, for a single seat.
   """
-
-  def act(
-    games: Any,
-    seats: types.Array,
-    timestep: dm_env.TimeStep,
-    state: Any,
-  ) -> tuple[types.ArrayTree, Any]:
-    del timestep
-    keys = jax.random.split(state, 1 + seats.shape[0])
-    return jax.vmap(script)(keys[1:], games, seats), keys[0]
-
-  return Player(_start_with_key, act, reads_games=True)
+  return _with_key_for_each(
+    lambda keys, games, seats, _: jax.vmap(script)(keys, games, seats),
+    reads_games=True,
+  )
 
 
 def observing(
@@ -80,6 +72,16 @@ def observing(
     rule: `(key, observation) -> action`, for a single seat, in functions of
       `jax.numpy`. Observations are those of the game's specs.
   """
+  return _with_key_for_each(
+    lambda keys, _, __, observation: jax.vmap(rule)(keys, observation)
+  )
+
+
+def _with_key_for_each(
+  choose: Callable[[types.Key, Any, types.Array, types.ArrayTree], Any],
+  reads_games: bool = False,
+) -> Player:
+  """Makes a player of `(keys, games, seats, observations) -> actions`."""
 
   def act(
     games: Any,
@@ -87,11 +89,10 @@ def observing(
     timestep: dm_env.TimeStep,
     state: Any,
   ) -> tuple[types.ArrayTree, Any]:
-    del games
     keys = jax.random.split(state, 1 + seats.shape[0])
-    return jax.vmap(rule)(keys[1:], timestep.observation), keys[0]
+    return choose(keys[1:], games, seats, timestep.observation), keys[0]
 
-  return Player(_start_with_key, act)
+  return Player(_start_with_key, act, reads_games)
 
 
 @registry.register('rule.uniform_player')
