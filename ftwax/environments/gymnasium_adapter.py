@@ -235,15 +235,8 @@ class GymnasiumEnvironment(_Converted):
     self, method: str, returned: Any, parts: str, remedy: str
   ) -> NoReturn:
     """Raises the error of a method that returned other parts than these."""
-    value = f'a {type(returned).__name__}'
-    if isinstance(returned, tuple):
-      value = f'{len(returned)} values'
-    validation.fail(
-      self._name,
-      f'what {method} returns',
-      value,
-      f'be ({parts}), as of Gym 0.26',
-      remedy,
+    validation.fail_parts(
+      self._name, method, returned, f'({parts}), as of Gym 0.26', remedy
     )
 
   def render(self) -> Any:

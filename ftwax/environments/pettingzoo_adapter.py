@@ -187,14 +187,11 @@ class PettingZooGame(games.SpecifiedGame):
     """Raises an error unless a method returned a tuple of these parts."""
     if isinstance(returned, tuple) and len(returned) == len(parts):
       return
-    value = f'a {type(returned).__name__}'
-    if isinstance(returned, tuple):
-      value = f'{len(returned)} values'
-    validation.fail(
+    validation.fail_parts(
       self._name,
-      f'what {method} returns',
-      value,
-      f'be ({", ".join(parts)}), each a dict by agents',
+      method,
+      returned,
+      f'({", ".join(parts)}), each a dict by agents',
       'return them as PettingZoo 1.24 does',
     )
 

@@ -339,6 +339,16 @@ class Checker:
     return f'{self._name}[{self._first + game}]'
 
 
+def fail_parts(
+  name: str, method: str, returned: Any, demand: str, remedy: str
+) -> NoReturn:
+  """Raises the error of a method that returned other parts than demanded."""
+  value = f'a {type(returned).__name__}'
+  if isinstance(returned, tuple):
+    value = f'{len(returned)} values'
+  fail(name, f'what {method} returns', value, f'be {demand}', remedy)
+
+
 def fail_structure(
   name: str, observation: Any, structure: Any, seen: str = ''
 ) -> NoReturn:
