@@ -15,7 +15,7 @@ from ftwax import hyperparameters, parts, population, records, types
 from ftwax.agents import ppo
 from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.environments import functional
-from ftwax.networks import cores, recurrence, torsos
+from ftwax.networks import cores, heads, recurrence, torsos
 from ftwax.records import checkpoints
 from ftwax.replay import replay_options
 from ftwax.runtime import sweeps
@@ -204,9 +204,18 @@ def test_a_task_reads_the_numbers_that_it_has_now(key):
   assert update._cache_size() == 1
 
 
+@dataclasses.dataclass(frozen=True)
+class WideHeads(heads.Heads):
+  width: parts.Scalar = 1.0
+
+
 @pytest.mark.parametrize(
   ('make', 'message'),
   [
+    (
+      lambda: ppo.PPOConfig(heads=WideHeads()),
+      r'heads \(WideHeads\(\)\) must have options alone.*parts.option',
+    ),
     (
       lambda: ppo.PPOConfig(tasks=(SmallFeatures(), SmallFeatures())),
       r'one name each.*choose another for one, such as name="small_features_2"',

@@ -190,6 +190,13 @@ class ActorCriticConfig(parts.Part):
           f'{name} ({value!r}) must be a function, which a record only names;'
           ' pass the function in Python.'
         )
+    for name in ('torso', 'heads'):
+      part = getattr(self, name)
+      if isinstance(part, parts.Part) and parts.collect(part):
+        raise ValueError(
+          f'{name} ({part!r}) must have options alone, since a network reads'
+          ' hyperparameters of its core; choose parts.option for its fields.'
+        )
     auxiliary.check_tasks(self.all_tasks)
     for task in self.all_tasks:
       task.check(self)
