@@ -56,8 +56,7 @@ def scripted(
     script: `(key, state, seat) -> action`, for a single seat.
   """
   return _with_key_for_each(
-    lambda keys, games, seats, _: jax.vmap(script)(keys, games, seats),
-    reads_games=True,
+    script, lambda games, seats, _: (games, seats), reads_games=True
   )
 
 
@@ -72,16 +71,21 @@ def observing(
     rule: `(key, observation) -> action`, for a single seat, in functions of
       `jax.numpy`. Observations are those of the game's specs.
   """
-  return _with_key_for_each(
-    lambda keys, _, __, observation: jax.vmap(rule)(keys, observation)
-  )
+  return _with_key_for_each(rule, lambda _, __, observation: (observation,))
 
 
 def _with_key_for_each(
-  choose: Callable[[types.Key, Any, types.Array, types.ArrayTree], Any],
+  rule: Callable[..., types.ArrayTree],
+  find_inputs: Callable[
+    [Any, types.Array, types.ArrayTree], tuple[types.ArrayTree, ...]
+  ],
   reads_games: bool = False,
 ) -> Player:
-  """Makes a player of `(keys, games, seats, observations) -> actions`."""
+  """Makes a player of `(key, *inputs) -> action`, for a single seat.
+
+  `find_inputs` picks them from games, seats and observations. `identify` tells
+  players apart by `rule`.
+  """
 
   def act(
     games: Any,
@@ -90,7 +94,8 @@ def _with_key_for_each(
     state: Any,
   ) -> tuple[types.ArrayTree, Any]:
     keys = jax.random.split(state, 1 + seats.shape[0])
-    return choose(keys[1:], games, seats, timestep.observation), keys[0]
+    inputs = find_inputs(games, seats, timestep.observation)
+    return jax.vmap(rule)(keys[1:], *inputs), keys[0]
 
   return Player(_start_with_key, act, reads_games)
 
@@ -181,13 +186,13 @@ def identify(player: Player) -> tuple[Any, ...]:
   if 'variables' in made_with:
     leaves = jax.tree.leaves(made_with['variables'])
     return tuple(np.asarray(leaf).tobytes() for leaf in leaves)
-  script: Any = made_with.get('script', player.act)
-  values = list(_closure(script).values())
-  if isinstance(script, functools.partial):
-    values = [*script.args, *script.keywords.values()]
-    script = script.func
+  rule: Any = made_with.get('rule', player.act)
+  values = list(_closure(rule).values())
+  if isinstance(rule, functools.partial):
+    values = [*rule.args, *rule.keywords.values()]
+    rule = rule.func
   plain = [value for value in values if isinstance(value, int | float | str)]
-  return getattr(script, '__code__', script), *plain
+  return getattr(rule, '__code__', rule), *plain
 
 
 def _closure(function: Any) -> Mapping[str, Any]:

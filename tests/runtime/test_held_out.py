@@ -196,6 +196,14 @@ def test_scripts_of_one_maker_are_told_apart():
   assert make(small, 'tactician') != make(small, 'attacker')
 
 
+def test_players_by_rules_are_told_apart():
+  def make(action):
+    return players.identify(players.observing(lambda key, seen: action))
+
+  assert make(1) == make(1)
+  assert make(1) != make(2)
+
+
 @pytest.mark.parametrize(
   ('word', 'message'),
   [
