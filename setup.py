@@ -41,7 +41,6 @@ _FUNCTIONAL = [
   'flatbuffers>=2.0',  # What `jax.export` writes.
   'gymnasium>=1.2',
   'jax>=0.6.2',
-  'matplotlib>=3.8',
   'numpy>=1.23',
   'optax>=0.2.8',
   'rich>=13',
@@ -109,6 +108,7 @@ _ONNX = [
 # What `pytest` needs; tests that need more are skipped without it.
 _TEST = [
   'hypothesis>=6.100',
+  'matplotlib>=3.8',  # Figures of tutorials, benchmarks and research.
   'pytest>=9',
   'pytest-xdist>=3.6',
 ]

@@ -34,6 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import common
+import figures
 import numpy as np
 
 import ftwax
@@ -44,7 +45,7 @@ from ftwax.environments import capture_the_flag as game_lib
 from ftwax.experiments import capture_the_flag  # noqa: TID251
 from ftwax.networks import cores, torsos
 from ftwax.records import loggers
-from ftwax.reporting import drawing, evaluation_curves
+from ftwax.reporting import evaluation_curves
 from ftwax.runtime import experiment as experiment_lib
 
 
@@ -342,7 +343,7 @@ def _plot(
   options: Options, curves: Mapping[str, Sequence[_Curve]]
 ) -> pathlib.Path:
   """Draws scores over steps and over time, with the bands of the table."""
-  figure = drawing.make_figure(9.0, 3.6)
+  figure = figures.make(9.0, 3.6)
   panels = figure.subplots(1, 2, sharey=True)
   for index, (variant, runs) in enumerate(curves.items()):
     steps = runs[0].steps
@@ -359,12 +360,12 @@ def _plot(
       axes.plot(x, scores.mean(axis=0), color=color, label=variant)
       axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
   for axes, label in zip(panels, ('steps', 'minutes on a core'), strict=True):
-    drawing.style(axes)
+    figures.style(axes)
     axes.set_xlabel(label, fontsize=8)
   panels[0].set_ylabel('score', fontsize=8)
   panels[0].legend(fontsize=7, frameon=False)
   path = pathlib.Path(options.directory) / 'ablation.png'
-  path.write_bytes(drawing.to_png(figure))
+  path.write_bytes(figures.to_png(figure))
   return path
 
 

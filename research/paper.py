@@ -44,13 +44,14 @@ from ftwax.environments.capture_the_flag import browser
 from ftwax.inference import exploiting, loaded_agent, loading
 from ftwax.population import players
 from ftwax.records import files
-from ftwax.reporting import drawing, evaluation_curves, history, saved_games
+from ftwax.reporting import evaluation_curves, history, saved_games
 from ftwax.runtime.device import matches
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.append(str(ROOT / 'benchmarks'))
 
 import common  # noqa: E402
+import figures  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -462,7 +463,7 @@ def _phases(options: Options) -> list[types.Floats]:
   }
   directory = pathlib.Path(options.directory)
   (directory / _VISITS).write_bytes(
-    drawing.to_png(what_it_knows.plot_visits(visits))
+    figures.to_png(what_it_knows.plot_visits(visits))
   )
   for film, name in zip(_FILMS, list(facts)[::2], strict=True):
     agent = stages[name]

@@ -22,7 +22,6 @@ from ftwax.environments.capture_the_flag import rules
 from ftwax.inference import loaded_agent, loading
 from ftwax.population import players
 from ftwax.records import checkpoints
-from ftwax.reporting import drawing
 
 
 class Options(NamedTuple):
@@ -223,7 +222,9 @@ def plot_visits(visits: Mapping[str, types.Floats]) -> matplotlib.figure.Figure:
   Args:
     visits: by stage, from `count_visits`.
   """
-  figure = drawing.make_figure(2.4 * len(visits), 2.1)
+  figure = matplotlib.figure.Figure(
+    (2.4 * len(visits), 2.1), dpi=110, layout='constrained'
+  )
   highest = np.max([np.sqrt(shares) for shares in visits.values()])
   for index, (name, shares) in enumerate(visits.items(), start=1):
     axes: Any = figure.add_subplot(1, len(visits), index)

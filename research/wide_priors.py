@@ -35,6 +35,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import evolution
+import figures
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,7 +49,7 @@ from ftwax.experiments import capture_the_flag  # noqa: TID251
 from ftwax.population import state as state_lib
 from ftwax.population import tournament
 from ftwax.records import loggers
-from ftwax.reporting import drawing
+from ftwax.reporting import words
 from ftwax.runtime import evaluation, prepare
 from ftwax.runtime.device import matches, train
 
@@ -436,7 +437,7 @@ def print_scores(cells: dict[str, list[Any]]) -> None:
 
 def draw_scores(cells: dict[str, list[Any]], path: pathlib.Path) -> None:
   """Draws the best member of each arm over steps, with the range of seeds."""
-  figure = drawing.make_figure(6, 3.5)
+  figure = figures.make(6, 3.5)
   axes = figure.subplots()
   for arm, own in cells.items():
     scores = np.array([np.mean(cell['scores'], axis=1) for cell in own])
@@ -446,8 +447,8 @@ def draw_scores(cells: dict[str, list[Any]], path: pathlib.Path) -> None:
     axes.fill_between(steps, scores.min(axis=1), scores.max(axis=1), alpha=0.15)
   axes.set(xlabel='steps in millions', ylabel='score of the best member')
   axes.legend()
-  drawing.style(axes)
-  drawing.write_png(path, figure)
+  figures.style(axes)
+  figures.write_png(path, figure)
 
 
 def _read_lineages(options: Options) -> tuple[Any, Any, Any]:
@@ -470,7 +471,7 @@ def _read_lineages(options: Options) -> tuple[Any, Any, Any]:
 
 def draw_rewards(steps: Any, weights: Any, path: pathlib.Path) -> None:
   """Draws the weights [R, S, E] of the surviving lineages, an axis an event."""
-  figure = drawing.make_figure(9, 6)
+  figure = figures.make(9, 6)
   grid = figure.subplots(3, 5, sharex=True, sharey=True)
   for axes in grid.flat[len(EVENT_NAMES) :]:
     axes.set_visible(False)
@@ -479,10 +480,10 @@ def draw_rewards(steps: Any, weights: Any, path: pathlib.Path) -> None:
   ):
     axes.axhline(0.0, color='gray', linewidth=0.8)
     axes.plot(steps / 1e6, weights[..., event], linewidth=1)
-    axes.set_title(drawing.readable(name).replace(' the flag', ''), fontsize=7)
-    drawing.style(axes)
+    axes.set_title(words.readable(name).replace(' the flag', ''), fontsize=7)
+    figures.style(axes)
   figure.supxlabel('steps in millions, a line a seed', fontsize=9)
-  drawing.write_png(path, figure)
+  figures.write_png(path, figure)
 
 
 def _worth(options: Options) -> Any:

@@ -26,12 +26,12 @@ from ftwax.records import (
 )
 from ftwax.reporting import (
   curves,
-  drawing,
   evaluation_curves,
   outcome,
   page,
   population_figures,
   run_facts,
+  words,
 )
 from ftwax.reporting import history as history_lib
 
@@ -402,9 +402,9 @@ def _strengths(directory: pathlib.Path) -> dict[str, str]:
     name = f'score against held-out opponents, {outcome.EVALUATION}'
     strengths[name] = f'{mean:.2f}'
   for name, score in strength.scores.items():
-    against = f'score against {drawing.readable(name)}, {strength.source}'
+    against = f'score against {words.readable(name)}, {strength.source}'
     strengths[against] = f'{score:.2f}'
-  anchor = drawing.readable(strength.anchor)
+  anchor = words.readable(strength.anchor)
   elo = f'{strength.elo.mean():.0f}'
   strengths[f'mean Elo above {anchor}, {strength.source}'] = elo
   return strengths
@@ -434,7 +434,7 @@ def _returns_figure(rows: Rows) -> dict[str, Any]:
   names = dict.fromkeys(
     runs[0].config.get('name', '') for runs in rows.values()
   )
-  title = drawing.readable(', '.join(names))
+  title = words.readable(', '.join(names))
   return {**figure('return', lines), 'title': title}
 
 
@@ -448,7 +448,7 @@ def _elo_section(rows: Rows) -> list[str]:
     found = [evaluations for evaluations in read if evaluations]
     if not found:
       continue
-    anchor = drawing.readable(found[0].opponents[0])
+    anchor = words.readable(found[0].opponents[0])
     steps = found[0].steps
     means = [
       np.interp(steps, run.steps, run.elo.mean(axis=1), right=np.nan)

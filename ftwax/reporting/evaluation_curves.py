@@ -10,7 +10,7 @@ import numpy as np
 
 from ftwax.population import win_rates
 from ftwax.records import files, loggers, run_directory
-from ftwax.reporting import drawing, population_figures
+from ftwax.reporting import population_figures, words
 
 if TYPE_CHECKING:
   from ftwax import types
@@ -141,14 +141,12 @@ def _member_lines(
 
 def list_names(names: Sequence[str]) -> str:
   """Returns names of players as words; of a path, those of its last part."""
-  return ' and '.join(
-    drawing.readable(name.rpartition('/')[2]) for name in names
-  )
+  return ' and '.join(words.readable(name.rpartition('/')[2]) for name in names)
 
 
 def figures(evaluations: Evaluations) -> list[dict[str, Any]]:
   """Returns the Elo of members, and their score against each opponent."""
-  opponents = [drawing.readable(name) for name in evaluations.opponents]
+  opponents = [words.readable(name) for name in evaluations.opponents]
   elo, errors, steps = (
     evaluations.elo, evaluations.elo_errors, evaluations.steps
   )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ftwax.records import log_values, tournament_files
-from ftwax.reporting import curves, drawing, evaluation_curves, run_facts
+from ftwax.reporting import curves, evaluation_curves, run_facts, words
 
 if TYPE_CHECKING:
   from ftwax import types
@@ -93,7 +93,7 @@ def describe_strength(strength: Strength) -> list[str]:
     )
   who = 'it has' if is_one else f'the best, member {best}, has'
   scores = ', '.join(
-    f'{score:.2f} against {drawing.readable(name)}'
+    f'{score:.2f} against {words.readable(name)}'
     for name, score in strength.scores.items()
   )
   whose = 'It scores' if is_one else 'Members score'
@@ -101,7 +101,7 @@ def describe_strength(strength: Strength) -> list[str]:
     *sentences,
     f'In the {strength.source}, {who} {strength.elo[best]:.0f} ±'
     f' {strength.elo_errors[best]:.0f} Elo above'
-    f' {drawing.readable(strength.anchor)}. {whose} {scores} there, where a'
+    f' {words.readable(strength.anchor)}. {whose} {scores} there, where a'
     ' draw is half a win.',
   ]
 
@@ -117,9 +117,9 @@ def describe_return(
     num_episodes: number of all episodes.
     name: what the game calls its return, if it does.
   """
-  words = f' ({drawing.readable(name)})' if name else ''
+  named = f' ({words.readable(name)})' if name else ''
   return (
-    f'mean return{words} {log_values.format_value(mean_return)} (last'
+    f'mean return{named} {log_values.format_value(mean_return)} (last'
     f' {num_recent:,} of {num_episodes:,} episodes)'
   )
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ftwax.records import tournament_files
-from ftwax.reporting import drawing, page
 from ftwax.reporting import history as history_lib
+from ftwax.reporting import page, words
 
 if TYPE_CHECKING:
   from ftwax import types
@@ -127,7 +127,7 @@ def hyperparameters(
   return [
     _small(
       history,
-      drawing.readable(name),
+      words.readable(name),
       member_lines(history.steps, values, name in log_scaled),
       log=name in log_scaled,
     )
@@ -168,7 +168,7 @@ def _by_event(
   return [
     _small(
       history,
-      drawing.readable(name),
+      words.readable(name),
       [mean_and_range(history.steps, values[:, :, event])],
       range=ends,
     )
@@ -208,7 +208,7 @@ def play_styles(rates: types.Floats, event_names: Sequence[str]) -> str:
   return page.shaded(
     ['events in a game', *(f'member {member}' for member in range(len(rates)))],
     [
-      [drawing.readable(name), *(f'{rate:.2g}' for rate in column)]
+      [words.readable(name), *(f'{rate:.2g}' for rate in column)]
       for name, column in zip(event_names, rates.T, strict=True)
     ],
     relative.T.tolist(),
@@ -223,7 +223,7 @@ def describe(rates: types.Floats, event_names: Sequence[str]) -> str:
   event = int(spread.argmax())
   low, high = int(rates[:, event].argmin()), int(rates[:, event].argmax())
   return (
-    f'Members differ most in "{drawing.readable(event_names[event])}": from'
+    f'Members differ most in "{words.readable(event_names[event])}": from'
     f' {rates[low, event]:.2g} a game (member {low}) to'
     f' {rates[high, event]:.2g} (member {high}).'
   )
@@ -243,7 +243,7 @@ def payoff(
     notes: float64 [N, N], a number to write behind each.
     note: how to write it, such as '±{:.0%}'.
   """
-  names = [drawing.readable(name) for name in names]
+  names = [words.readable(name) for name in names]
 
   def text(rate: float, number: float) -> str:
     return f'{rate:.0%} {note.format(number)}' if np.isfinite(rate) else ''
@@ -261,10 +261,10 @@ def payoff(
 def tournament(results: tournament_files.Results) -> Figure:
   """Returns the rating of each player with its interval, the best on top."""
   order = np.argsort(-results.ratings).tolist()
-  anchor = drawing.readable(results.players[results.anchor])
+  anchor = words.readable(results.players[results.anchor])
   rows = [
     {
-      'name': drawing.readable(results.players[player]),
+      'name': words.readable(results.players[player]),
       'value': float(results.ratings[player]),
       'low': float(results.lows[player]),
       'high': float(results.highs[player]),
@@ -286,12 +286,12 @@ def tabulate_tournament(
   results: tournament_files.Results,
 ) -> tuple[list[str], list[list[str]]]:
   """Returns the header and a row for each player, the best by Elo first."""
-  anchor = drawing.readable(results.players[results.anchor])
+  anchor = words.readable(results.players[results.anchor])
   head = ['player', f'Elo above {anchor}', '95%']
   order = np.argsort(-results.ratings)
   rows = [
     [
-      drawing.readable(results.players[player]),
+      words.readable(results.players[player]),
       f'{results.ratings[player]:.0f}',
       f'{results.lows[player]:.0f} to {results.highs[player]:.0f}',
     ]
@@ -309,7 +309,7 @@ def tabulate_nash(
   nash = rankings.nash_average(results.win_rates)
   return ['player', 'score against Nash', 'weight in Nash'], [
     [
-      drawing.readable(results.players[player]),
+      words.readable(results.players[player]),
       f'{nash.scores[player]:.2f}',
       f'{nash.weights[player]:.2f}',
     ]

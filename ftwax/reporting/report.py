@@ -17,7 +17,6 @@ import numpy as np
 from ftwax.records import files, log_values, loggers, tournament_files
 from ftwax.reporting import (
   curves,
-  drawing,
   evaluation_curves,
   health,
   outcome,
@@ -25,6 +24,7 @@ from ftwax.reporting import (
   population_figures,
   run_facts,
   saved_games,
+  words,
 )
 from ftwax.reporting import history as history_lib
 
@@ -197,7 +197,7 @@ def _members(
   for name, values in history.hyperparameters.items():
     # Constants are in the configuration.
     if np.isfinite(values).all() and np.ptp(values) > 0.0:
-      columns[drawing.readable(name)] = values[-1]
+      columns[words.readable(name)] = values[-1]
   head = ['member', *columns]
   rows = [
     [
@@ -232,7 +232,7 @@ def _matches(
   gifs = sorted((run_dir / VIDEOS_DIRECTORY).glob('*.gif'))[-_MAX_VIDEOS:]
   if not played and not gifs:
     return [], []
-  names = [drawing.readable(gif.stem) for gif in gifs]
+  names = [words.readable(gif.stem) for gif in gifs]
   player, used = saved_games.make_player(
     played, saved_games.own_scripts(scripts)
   )

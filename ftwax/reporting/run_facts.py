@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ftwax.records import files, log_values, run_directory
-from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
+from ftwax.reporting import words
 
 
 def read(
@@ -42,7 +42,7 @@ def read_title(run_dir: str | os.PathLike[str]) -> str:
   """Returns the name of the experiment, or else of the run's directory."""
   run_dir = pathlib.Path(run_dir)
   config = _read(run_dir / run_directory.CONFIG_FILE)
-  name = drawing.readable(str(config.get('name', run_dir.resolve().name)))
+  name = words.readable(str(config.get('name', run_dir.resolve().name)))
   return name[:1].upper() + name[1:]
 
 
@@ -68,7 +68,7 @@ def _event_names(run_dir: str | os.PathLike[str], num_events: int) -> list[str]:
       f'{run_directory.GAME_FILE} in {run_dir} must name the {num_events}'
       f' events of the run, and names {len(names)}; restore it from a copy.'
     )
-  return [drawing.readable(str(name)) for name in names or ()]
+  return [words.readable(str(name)) for name in names or ()]
 
 
 def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:

@@ -24,7 +24,6 @@ from ftwax.records import (
   loggers,
   run_directory,
 )
-from ftwax.reporting import drawing
 from ftwax.web import run_tail
 
 _MARKER = 'ran'
@@ -282,7 +281,6 @@ def test_no_pipe_hangs_who_reads_a_run(tmp_path, monkeypatch, names):
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
   monkeypatch.chdir(run)
-  monkeypatch.setattr(drawing, 'to_png', lambda figure: b'png')
   for argv in (
     ['evaluate', '.'],
     ['report', '.', '.'],
@@ -309,39 +307,6 @@ def test_no_pipe_is_opened_to_tell_an_error(tmp_path, monkeypatch):
   with _ends_within(20):
     assert 'or a prior (' in _refusal(['evaluate', '.'])
   assert time.monotonic() < start + 20  # Python swallows the alarm's error.
-
-
-_DRAW = """
-import os, sys
-from ftwax.cli import commands
-from ftwax.reporting import drawing, report
-assert 'matplotlib' not in sys.modules
-here = os.getcwd()
-figure = drawing.make_figure(1.0, 1.0)
-assert os.getcwd() == here
-figure.text(0.5, 0.5, 'a')
-print(len(drawing.to_png(figure)))
-"""
-
-
-def test_no_settings_of_a_folder_change_how_figures_are_drawn(tmp_path):
-  settings = tmp_path / 'matplotlibrc'
-  os.mkfifo(settings)
-  sizes = []
-  for text in (None, 'text.usetex: True\nsavefig.dpi: 1000\n', ''):
-    if text is not None:
-      settings.unlink(missing_ok=True)
-      settings.write_text(text, 'utf-8')
-    done = subprocess.run(
-      [sys.executable, '-c', _DRAW],
-      cwd=tmp_path,
-      capture_output=True,
-      text=True,
-      timeout=100,
-    )
-    assert not done.returncode, done.stderr[-2000:]
-    sizes.append(int(done.stdout))
-  assert len({*sizes}) == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 import ftwax
 from ftwax.cli import commands
-from ftwax.inference import loading
+from ftwax.inference import exploiting, loading
 from ftwax.records import (
   array_files,
   checkpoints,
@@ -22,7 +22,7 @@ from ftwax.records import (
   loggers,
   run_directory,
 )
-from ftwax.reporting import drawing, report, videos
+from ftwax.reporting import report, videos
 from ftwax.web import run_tail
 
 _PACKAGE = pathlib.Path(files.__file__).parents[1]
@@ -45,7 +45,6 @@ _ELSEWHERE = {
   'cli/list_command.py',
   'inference/browser_members.py',
   'import_guard.py',  # Of installed packages.
-  'reporting/drawing.py',  # The working directory, to come back to it.
   'reporting/page.py',
   'reporting/saved_games.py',
   # Scripts that draw games, of whoever made the game.
@@ -318,14 +317,14 @@ def test_figures_and_films_are_written_through_no_link(tmp_path, secret):
   run.mkdir()
   pid = os.getpid()
   for name in (
-    'curves.tmp', 'curves.png', '.curves.png.tmp', f'.curves.png.{pid}.tmp',
-    '.film.gif.tmp', 'film.gif', f'.film.gif.{pid}.tmp',
+    'exploitability.html', f'.exploitability.html.{pid}.tmp', '.film.gif.tmp',
+    'film.gif', f'.film.gif.{pid}.tmp',
   ):  # fmt: skip
     (run / name).symlink_to(secret)
-  figure = drawing.make_figure(1.0, 1.0)
+  bounds = [exploiting.Bound(10, 0, 0.5, 0.4, 0.6, 8.0)]
   frames = np.zeros((2, 4, 4, 3), np.uint8)
   for write in (
-    lambda: drawing.write_png(run / 'curves.png', figure),
+    lambda: exploiting.write(run, 'member 0', bounds),
     lambda: videos.write_gif(run / 'film.gif', frames),
   ):
     # The name of the temporary file was guessed, which is cleared away.
@@ -333,7 +332,7 @@ def test_figures_and_films_are_written_through_no_link(tmp_path, secret):
       write()
     write()
   assert secret.read_text() == _SECRET
-  for name in ('curves.png', 'film.gif'):
+  for name in ('exploitability.html', 'film.gif'):
     assert not (run / name).is_symlink()
   (run / 'videos').symlink_to(tmp_path)
   with pytest.raises(OSError, match='is a link or in one'):

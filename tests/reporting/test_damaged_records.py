@@ -9,7 +9,7 @@ from ftwax.cli import commands
 from ftwax.environments import games
 from ftwax.inference import named_players
 from ftwax.records import files, game_files, run_directory, tournament_files
-from ftwax.reporting import drawing, report
+from ftwax.reporting import report
 from ftwax.web import run_tail
 
 _PAIR = [1.0, 2.0]
@@ -71,9 +71,8 @@ _VALUES = [
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-  """A run with all of its records; its pages have no pictures."""
-  monkeypatch.setattr(drawing, 'to_png', lambda figure: b'png')
+def run(tmp_path):
+  """A run with all of its records."""
   directory = tmp_path / 'run'
   for name, content in {**_ROWS, **_OBJECTS}.items():
     path = directory / name

@@ -4,7 +4,6 @@ import re
 import sys
 
 import fakes
-import matplotlib
 import numpy as np
 import pytest
 
@@ -472,12 +471,6 @@ def test_pages_escape_what_they_are_given():
   text = page.table({'<a>': '"&"'}) + page.columns(['<b>'], [['<i>']])
   text += page.heading('<u>') + page.gif(b'', '<s>', '"><em>')
   assert not {'a', 'b', 'i', 'u', 's', 'em'} & _Page(text).tags
-
-
-def test_the_backend_is_left_alone(run_dir):
-  before = matplotlib.get_backend(auto_select=False)
-  report.make_report(run_dir)
-  assert matplotlib.get_backend(auto_select=False) == before
 
 
 def test_cross_play_is_shown(run_dir):
