@@ -116,6 +116,27 @@ class PPOConfig(config_lib.ActorCriticConfig):
     return cls(**{**settings, **options})
 
   @classmethod
+  def team_critic(cls, **options: Any) -> 'PPOConfig':
+    """Returns settings for teams, whose critic sees the whole game.
+
+    As in MAPPO (Yu et al., 2022, "The Surprising Effectiveness of PPO in
+    Cooperative Multi-Agent Games"), the value has a network of its own, which
+    reads the state that the game tells the learner, `types.PRIVILEGED`, and
+    returns are normalized. The policy reads what its player sees, so an agent
+    in use needs nothing else. The critic has no memory, since nothing is hidden
+    from it.
+
+    Args:
+      **options: override these settings or add to them.
+    """
+    settings: dict[str, Any] = {
+      'separate_value': True,
+      'value_core': cores.FeedForward(64),
+      'normalize_returns': True,
+    }
+    return cls(**{**settings, **options})
+
+  @classmethod
   def long_memory(cls, episode_length: int, **options: Any) -> 'PPOConfig':
     """Returns settings for episodes whose end depends on their start.
 

@@ -79,6 +79,9 @@ class Options(launch.Options):
     ' no better here, and takes longer.',
     tuple(cores.NAMED),
   )
+  team_critic: bool = flags.flag(
+    False, 'A value network of its own, which sees the whole game.'
+  )
   max_delay: int = flags.flag(0, 'Most steps that actions come late.')
   burn_in_games: int = flags.flag(
     1500, 'Games a member plays between chances to copy another member.'
@@ -107,7 +110,8 @@ class Options(launch.Options):
   def changed_rules(self) -> dict[str, Any]:
     """Returns the rules that `--config`, `--set` and flags change."""
     changes: Any = self.changes().get('environment')
-    return dict(changes) if launch.is_rules(changes) else {}
+    rules = dict(changes) if launch.is_rules(changes) else {}
+    return {'team_state': True, **rules} if self.team_critic else rules
 
 
 def _sizes(
@@ -294,6 +298,10 @@ def make_config(options: Options) -> ppo.PPOConfig:
       entropy_cost=5e-3,
       num_minibatches=8,
       normalize_observations=True,
+    )
+  if options.team_critic:
+    config = config.replace(
+      separate_value=True, value_core=cores.FeedForward(_SIZE)
     )
   if cores.as_part(config.core).has_latents:
     config = config.replace(tasks=(_LATENTS,))

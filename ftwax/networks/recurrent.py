@@ -56,7 +56,7 @@ def make_recurrent_network(
   core: Any,
   make_torso: Callable[[], Callable[[Any], types.Array]] | None = None,
   head_options: heads.Heads | None = None,
-  separate_value: bool = False,
+  separate_value: 'SeparateValue | bool' = False,
   previous: embeddings.Previous = embeddings.Previous(),  # noqa: B008
   auxiliary_heads: MakeHeads | None = None,
 ) -> types.RecurrentNetwork:
@@ -71,10 +71,11 @@ def make_recurrent_network(
       network is called with, or its own if these are None.
     make_torso: makes the function from an observation, leaves [B, ...], to
       features [B, num_features]; by default `embeddings.ObservationEmbedding`.
+      It gets no entry `types.PRIVILEGED`.
     head_options: options of the policy and value heads.
     separate_value: whether the value has its own torso and core, which alone
-      see the entry `types.PRIVILEGED`. The network's features and auxiliary
-      outputs are then those of the policy.
+      see the entry `types.PRIVILEGED`, and if so, which. The network's features
+      and auxiliary outputs are then those of the policy.
     previous: which of previous action and reward the core reads.
     auxiliary_heads: heads of auxiliary tasks.
 
@@ -90,13 +91,20 @@ def make_recurrent_network(
   distributions.check_action_spec(environment_spec.actions)
   _check_action_mask(environment_spec)
   specs = environment_spec.observations
-  default = functools.partial(embeddings.ObservationEmbedding, specs)
+  public = functools.partial(
+    embeddings.ObservationEmbedding, without_privileged(specs)
+  )
+  value = separate_value or None
+  if separate_value is True:
+    value = SeparateValue(
+      make_torso or functools.partial(embeddings.ObservationEmbedding, specs)
+    )
   architecture = _Architecture(
     environment_spec,
     core_parts.as_part(core),
-    make_torso or default,
+    make_torso or public,
     head_options or heads.Heads(),
-    separate_value,
+    value,
     previous,
     auxiliary_heads or {},
   )
@@ -104,6 +112,20 @@ def make_recurrent_network(
   # Makes the modules, so that options which do not fit raise here.
   jax.eval_shape(lambda: network.initial_state(1))
   return network
+
+
+class SeparateValue(NamedTuple):
+  """What a value with a torso and a core of its own has.
+
+  Attributes:
+    make_torso: as for the policy. Where the observation lacks the entry
+      `types.PRIVILEGED` of the specs, as one of an agent in use may, this torso
+      gets zeros there, and the value means nothing.
+    core: the recurrent core; None for one as that of the policy.
+  """
+
+  make_torso: Callable[[], Callable[[Any], types.Array]]
+  core: core_parts.Core | None = None
 
 
 class SeparateState(NamedTuple):
@@ -165,7 +187,7 @@ class _Architecture:
   core: core_parts.Core
   make_torso: Callable[[], Callable[[Any], types.Array]]
   head_options: heads.Heads
-  separate_value: bool
+  separate_value: SeparateValue | None
   previous: embeddings.Previous
   auxiliary_heads: MakeHeads
 
@@ -174,18 +196,29 @@ class _Architecture:
     return self._init, _Functions(
       self._step,
       self._unroll,
-      lambda batch_size: self._make(self.core).initial_state(batch_size),
+      lambda batch_size: self._make().initial_state(batch_size),
       {name: self._head(name) for name in self.auxiliary_heads},
     )
 
-  def _make(self, core: core_parts.Core) -> '_ActorCritic':
-    """Makes the modules."""
-    spec, options = self.spec, self.head_options
+  def _make(
+    self, bind: Callable[[core_parts.Core], core_parts.Core] = lambda core: core
+  ) -> '_ActorCritic':
+    """Makes the modules.
+
+    Args:
+      bind: returns a copy of a core with values of its hyperparameters.
+    """
+    spec, options, core = self.spec, self.head_options, bind(self.core)
+    value_path = None
+    policy_path = self._make_path(core, self.make_torso, without_privileged)
+    if (value := self.separate_value) is not None:
+      own = core
+      if value.core is not None:
+        own = bind(value.core)
+      value_path = self._make_path(own, value.make_torso, self._complete)
     return _ActorCritic(
-      policy_path=self._make_path(core),
-      value_path=(
-        self._make_path(core, hides=False) if self.separate_value else None
-      ),
+      policy_path=policy_path,
+      value_path=value_path,
       policy_head=options.make_policy_head(spec.actions),
       value_head=options.make_value_head(),
       options=options,
@@ -196,10 +229,26 @@ class _Architecture:
       },
     )
 
-  def _make_path(self, core: core_parts.Core, hides: bool = True) -> '_Path':
-    torso = self.make_torso()
-    if hides and _has(self.spec.observations, types.PRIVILEGED):
-      torso = functools.partial(_see_public, torso)
+  def _complete(self, observation: Any) -> Any:
+    """Returns an observation with all entries of the specs."""
+    own = self.spec.observations
+    if not _has(own, types.PRIVILEGED) or types.PRIVILEGED in observation:
+      return observation
+    batch_size = len(jax.tree.leaves(observation)[0])
+    hidden = trees.zeros_like_spec(own[types.PRIVILEGED], (batch_size,))
+    return {**observation, types.PRIVILEGED: hidden}
+
+  def _make_path(
+    self,
+    core: core_parts.Core,
+    make_torso: Callable[[], Callable[[Any], types.Array]],
+    see: Callable[[Any], Any],
+  ) -> '_Path':
+    seeing = make_torso()
+
+    def torso(observation: Any) -> types.Array:
+      return seeing(see(observation))
+
     made = core.make()
     has_memory = bool(jax.tree.leaves(made.initial_state(1)))
     embed = embeddings.InputEmbedding(
@@ -208,7 +257,7 @@ class _Architecture:
     return _Path(torso, embed, made)
 
   def _init(self) -> None:
-    modules = self._make(self.core.bound(self.core.example_values()))
+    modules = self._make(lambda core: core.bound(core.example_values()))
     inputs, state = _zero_input(self.spec), modules.initial_state(1)
     output, after = modules.step(inputs, state)
     _check_state('step', state, after)
@@ -224,20 +273,15 @@ class _Architecture:
 
   def _step(self, seeds: Any, hyperparameters: Any, *args: Any) -> Any:
     with noise.seeded(seeds):
-      return self._make(self._bound(hyperparameters)).step(*args)
+      return self._make(_binder(hyperparameters)).step(*args)
 
   def _unroll(self, seeds: Any, hyperparameters: Any, *args: Any) -> Any:
     with noise.seeded(seeds):
-      return self._make(self._bound(hyperparameters)).unroll(*args)
-
-  def _bound(self, hyperparameters: Any) -> core_parts.Core:
-    core = self.core.bound(hyperparameters)
-    core.check_bound()
-    return core
+      return self._make(_binder(hyperparameters)).unroll(*args)
 
   def _head(self, name: str) -> Callable[[Any], types.ArrayTree]:
     def apply(inputs: Any) -> types.ArrayTree:
-      modules = self._make(self.core)
+      modules = self._make()
       if isinstance(self.auxiliary_heads[name], ObservationHead):
         return modules.frame_head(name)(inputs)
       head = recurrence.batch_apply(modules.auxiliary_heads[name])
@@ -422,10 +466,24 @@ def _has(observation: Any, entry: str) -> bool:
   return isinstance(observation, Mapping) and entry in observation
 
 
-def _see_public(torso: Callable[[Any], types.Array], observation: Any) -> Any:
-  """Applies a torso to an observation with zeros at `types.PRIVILEGED`."""
-  hidden = jax.tree.map(jnp.zeros_like, observation[types.PRIVILEGED])
-  return torso({**observation, types.PRIVILEGED: hidden})
+def without_privileged(observation: Any) -> Any:
+  """Returns an observation, or its specs, without `types.PRIVILEGED`."""
+  if not _has(observation, types.PRIVILEGED):
+    return observation
+  return {
+    name: entry
+    for name, entry in observation.items()
+    if name != types.PRIVILEGED
+  }
+
+
+def _binder(values: Any) -> Callable[[core_parts.Core], core_parts.Core]:
+  def bind(core: core_parts.Core) -> core_parts.Core:
+    bound = core.bound(values)
+    bound.check_bound()
+    return bound
+
+  return bind
 
 
 def _check_action_mask(environment_spec: types.EnvironmentSpec) -> None:

@@ -77,7 +77,9 @@ class ActorCriticConfig(parts.Part):
     previous_reward: the same for the previous reward, the agent's own.
     skip_connection: whether heads read the core's inputs as well as its
       features; see `recurrence.SkipConnection`.
-    separate_value: whether the value has its own torso and core.
+    separate_value: whether the value has its own torso and core, which alone
+      see what an environment tells the learner (`types.PRIVILEGED`).
+    value_core: the core of a separate value; None for one as `core`.
     network: makes a network that replaces all of these; see `NetworkFactory`.
     loss: replaces the agent's policy loss.
     tasks: auxiliary tasks: parts or names of `actor_critic.tasks`, or tasks of
@@ -131,6 +133,7 @@ class ActorCriticConfig(parts.Part):
   previous_reward: bool | None = None
   skip_connection: bool = True
   separate_value: bool = False
+  value_core: str | cores.MakeCore | None = None
   network: NetworkFactory | None = None
 
   # Losses.
@@ -166,6 +169,7 @@ class ActorCriticConfig(parts.Part):
     """Finds parts by name, and checks options and their combinations."""
     for name, found in (
       ('core', cores.find(self.core)),
+      ('value_core', self.value_core and cores.find(self.value_core)),
       ('torso', torsos.find(self.torso)),
       ('tasks', tuple(map(tasks_lib.find, self.tasks))),
       ('optimizer', optimization.find(self.optimizer)),
@@ -182,7 +186,7 @@ class ActorCriticConfig(parts.Part):
         raise ValueError(
           f'{name} ({value!r}) must be a part; choose {kind.__name__}(...).'
         )
-    for name in ('core', 'torso', 'network', 'loss'):
+    for name in ('core', 'value_core', 'torso', 'network', 'loss'):
       value = getattr(self, name)
       fits = value is None or callable(value) or hasattr(value, 'make')
       if not fits or (name == 'network' and isinstance(value, parts.Part)):
@@ -197,6 +201,11 @@ class ActorCriticConfig(parts.Part):
           f'{name} ({part!r}) must have options alone, since a network reads'
           ' hyperparameters of its core; choose parts.option for its fields.'
         )
+    if self.value_core is not None and not self.separate_value:
+      raise ValueError(
+        f'value_core ({self.value_core!r}) must be None where policy and value'
+        ' share their core; choose separate_value=True.'
+      )
     auxiliary.check_tasks(self.all_tasks)
     for task in self.all_tasks:
       task.check(self)
@@ -349,9 +358,11 @@ class ActorCriticConfig(parts.Part):
   def with_size(self: _Config, size: int) -> _Config:
     """Returns a copy with `size` units in the core and each layer."""
     core: Any = self.core
+    value_core: Any = self.value_core
     torso: Any = self.torso
     return self.replace(
       core=core.with_size(size),
+      value_core=value_core and value_core.with_size(size),
       torso=torso.with_size(size),
       heads=self.heads.with_size(size),
     )
@@ -367,18 +378,20 @@ class ActorCriticConfig(parts.Part):
     """
     if self.network is not None:
       return self.network(environment_spec, self)
-    make_torso = functools.partial(
-      self.make_torso, environment_spec.observations
+    public = recurrent.without_privileged(environment_spec.observations)
+    core, make_torso = self._make_path(
+      environment_spec._replace(observations=public)
     )
-    core = cores.as_part(self.core).wire(
-      lambda: self._input_sizes(environment_spec, make_torso)
-    )
+    value: recurrent.SeparateValue | bool = False
+    if self.separate_value:
+      own, make_value_torso = self._make_path(environment_spec, 'value_core')
+      value = recurrent.SeparateValue(make_value_torso, own)
     network = recurrent.make_recurrent_network(
       environment_spec,
       make_torso=make_torso,
-      core=_AgentCore(self.replace(core=core)),
+      core=core,
       head_options=self.heads,
-      separate_value=self.separate_value,
+      separate_value=value,
       previous=embeddings.Previous(self.previous_action, self.previous_reward),
       auxiliary_heads={
         name: head
@@ -387,11 +400,27 @@ class ActorCriticConfig(parts.Part):
       },
     )
     reads_layers = {self.heads.policy_layer, self.heads.value_layer} != {None}
-    is_custom = callable(self.core) or callable(self.torso)
+    is_custom = any(map(callable, (self.core, self.value_core, self.torso)))
     if is_custom or reads_layers:
       # Trace what may not fit now, so that a mismatch raises here.
       jax.eval_shape(network.init, jax.random.PRNGKey(0))
     return network
+
+  def _make_path(
+    self, spec: types.EnvironmentSpec, name: str = 'core'
+  ) -> tuple[core_parts.Core, Callable[[], Callable[[Any], types.Array]]]:
+    """Returns a core and what makes the torso before it.
+
+    Args:
+      spec: specs with the observations that the torso sees.
+      name: field of the core; None in it stands for `core`.
+    """
+    name = name if getattr(self, name) is not None else 'core'
+    make_torso = functools.partial(self.make_torso, spec.observations)
+    core = cores.as_part(getattr(self, name)).wire(
+      lambda: self._input_sizes(spec, make_torso)
+    )
+    return _AgentCore(self, core, name), make_torso
 
   def _input_sizes(
     self, spec: types.EnvironmentSpec, make_torso: Callable[[], Any]
@@ -476,20 +505,23 @@ class _AgentCore(core_parts.Core):
   """The core of an agent, with what the agent puts around it."""
 
   agent: ActorCriticConfig
+  core: core_parts.Core
+  field: str
 
   def bound(self, values: Any) -> core_parts.Core:
     # Nothing else of the agent, whose learner may be that of another one.
-    agent = copy.copy(self.agent)
-    core = cores.as_part(self.agent.core).bound(values)
-    object.__setattr__(agent, 'core', core)
-    return _AgentCore(agent)
+    core = parts.bind(self.core, getattr(values, self.field, None))
+    return _AgentCore(self.agent, core, self.field)
 
   def check_bound(self) -> None:
-    cores.as_part(self.agent.core).check_bound()
+    self.core.check_bound()
 
   def example_values(self) -> Any:
-    return cores.as_part(self.agent.core).example_values()
+    values = {self.field: parts.example_values(self.core)}
+    return hyperparameters_lib.make_tree(values)
 
   def make(self, name: str | None = None) -> recurrence.RecurrentCore:
     del name
-    return self.agent.make_core()
+    agent = copy.copy(self.agent)
+    object.__setattr__(agent, 'core', self.core)
+    return agent.make_core()

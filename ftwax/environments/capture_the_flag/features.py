@@ -50,7 +50,7 @@ SCALARS = (
 )
 
 # The lead, in captures, at which its feature is tanh(1), about 0.76.
-_LEAD_SCALE = 3.0
+LEAD_SCALE = 3.0
 
 
 def scalar_names(config: _Config) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def _scalars(
     (state.cooldown == 0) & (state.waiting == 0),
     state.waiting / config.respawn_period,
     jnp.broadcast_to(time_left, lead.shape),
-    jnp.tanh(lead / _LEAD_SCALE),
+    jnp.tanh(lead / LEAD_SCALE),
   ]
   if config.cue_steps:
     singles.append(jnp.broadcast_to(rules.cue(state), lead.shape))

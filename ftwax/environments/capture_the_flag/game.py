@@ -20,6 +20,7 @@ from ftwax.environments.capture_the_flag import (
   painting,
   rendering,
   rules,
+  team_state,
 )
 from ftwax.environments.capture_the_flag import game_config as config_lib
 
@@ -91,6 +92,7 @@ def _make(config: _Config) -> functional.FunctionalGame:
 
 
 def _make_spec(config: _Config) -> types.EnvironmentSpec:
+  observations: types.SpecTree
   if config.observation == 'features':
     observations = specs.Array(
       (features.num_features(config),), np.float32, 'features'
@@ -98,6 +100,13 @@ def _make_spec(config: _Config) -> types.EnvironmentSpec:
   else:
     side = config.view_size * config.tile_size
     observations = specs.BoundedArray((side, side, 3), np.uint8, 0, 255, 'rgb')
+  if config.team_state:
+    observations = {
+      config.observation: observations,
+      types.PRIVILEGED: specs.Array(
+        (team_state.size(config),), np.float32, types.PRIVILEGED
+      ),
+    }
   if config.action == 'composite':
     action: types.SpecTree = {
       name: specs.DiscreteArray(num_values, np.int32, name)
@@ -124,9 +133,15 @@ def _timestep(
   observe = (
     features.observe if config.observation == 'features' else rendering.observe
   )
+  observation = observe(state, config)
+  if config.team_state:
+    observation = {
+      config.observation: observation,
+      types.PRIVILEGED: team_state.observe(state, config),
+    }
   return dm_env.TimeStep(
     step_type=jnp.full(num_players, step_type),
     reward=reward,
     discount=jnp.full(num_players, 1.0 - is_over.astype(jnp.float32)),
-    observation=observe(state, config),
+    observation=observation,
   )

@@ -30,6 +30,8 @@ class CaptureTheFlagConfig(parts.Part):
     respawn_period: number of steps that a tagged player waits.
     flag_return_period: steps after which a dropped flag returns to its stand.
     observation: 'features', a float32 vector, or 'rgb', a uint8 image.
+    team_state: whether observations have an entry `types.PRIVILEGED`, the whole
+      state of the game, which a critic reads and no policy does.
     view_size: side, in cells, of the square that a player sees; odd.
     view_behind: number of rows of that square behind the player.
     compass: whether the 'features' observation includes positions of flags and
@@ -59,6 +61,7 @@ class CaptureTheFlagConfig(parts.Part):
   respawn_period: int = parts.option(10, low=1)
   flag_return_period: int = parts.option(40, low=1)
   observation: str = parts.option('features', choices=('features', 'rgb'))
+  team_state: bool = False
   view_size: int = 7
   view_behind: int = 2
   compass: bool = True
