@@ -69,6 +69,15 @@ ACTION_MASK = 'action_mask'
 PRIVILEGED = 'privileged_state'
 
 
+def without_privileged(observation: Any) -> Any:
+  """Returns an observation, or its specs, without the entry `PRIVILEGED`."""
+  if not isinstance(observation, Mapping) or PRIVILEGED not in observation:
+    return observation
+  return {
+    name: entry for name, entry in observation.items() if name != PRIVILEGED
+  }
+
+
 class Hyperparameters(Protocol):
   """A tree of NamedTuples of scalar arrays; see `ftwax.hyperparameters`."""
 
@@ -99,6 +108,12 @@ class EnvironmentSpec(NamedTuple):
   rewards: SpecTree
   discounts: SpecTree
   absences: bool = False
+
+  @property
+  def public(self) -> 'EnvironmentSpec':
+    """The specs that a policy reads, without the entry `PRIVILEGED`."""
+    public = without_privileged(self.observations)
+    return self._replace(observations=public)
 
 
 def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:

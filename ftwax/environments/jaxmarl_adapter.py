@@ -15,6 +15,7 @@ where some actions are unavailable, as in SMAX, their mask is an entry beside
 `observation`.
 """
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -27,6 +28,9 @@ from dm_env import specs
 
 from ftwax import types
 from ftwax.environments import functional, jax_adapters, padding, specified
+
+# What some environments return beside the observations of agents.
+_WORLD_STATE = 'world_state'
 
 
 class JaxMARLState(NamedTuple):
@@ -50,6 +54,7 @@ def from_jaxmarl(
   teams: Sequence[int] | None = None,
   shaping: float = 0.0,
   has_time_limit: bool = False,
+  team_state: bool = False,
 ) -> functional.FunctionalGame:
   """Converts a JaxMARL environment to a functional game.
 
@@ -65,6 +70,9 @@ def from_jaxmarl(
     has_time_limit: whether games end by time alone, as those of MPE and
       Overcooked do, and their last timestep has discount 1. If not, it has 0,
       as that of an agent that is done before always has.
+    team_state: whether each observation has an entry `types.PRIVILEGED` for a
+      critic: the environment's own `world_state` or, without one, what all
+      agents observe.
 
   Raises:
     ValueError: if an action is not discrete, or spaces cannot be padded.
@@ -72,7 +80,8 @@ def from_jaxmarl(
   agents = list(environment.agents)
   teams = (0,) * len(agents) if teams is None else tuple(teams)
   like = jax.eval_shape(environment.reset, jax.random.PRNGKey(0))
-  seen_like = jax.eval_shape(functools.partial(_see, environment), *like)
+  look = functools.partial(_see, environment, team_state)
+  seen_like = jax.eval_shape(look, *like)
   views = [functional.array_specs(seen_like[agent]) for agent in agents]
   spaces = [environment.action_space(agent) for agent in agents]
   sizes = [jax_adapters.discrete('action_space', one, 'n') for one in spaces]
@@ -81,7 +90,7 @@ def from_jaxmarl(
   padded = padding.make_padding(views, actions, roles or (0,) * len(agents))
 
   def see(observations: Any, state: Any) -> Any:
-    own = _see(environment, observations, state)
+    own = look(observations, state)
     seen = [own[agent] for agent in agents]
     if roles:
       seen = [padded.pad(player, own) for player, own in enumerate(seen)]
@@ -154,20 +163,24 @@ def _mean_returns(teams: Sequence[int], state: JaxMARLState) -> types.Array:
 
 
 def _see(
-  environment: Any, observations: Any, state: Any
+  environment: Any, team_state: bool, observations: Any, state: Any
 ) -> dict[str, types.ArrayTree]:
   """Returns what each agent observes, with the mask of its actions, if any."""
   seen = {
     agent: jnp.float32(observations[agent]) for agent in environment.agents
   }
-  try:
+  beside: dict[str, dict[str, types.Array]] = {agent: {} for agent in seen}
+  if team_state:
+    whole = observations.get(_WORLD_STATE)
+    if whole is None:
+      whole = jnp.concatenate([own.ravel() for own in seen.values()])
+    for agent in seen:
+      beside[agent][types.PRIVILEGED] = jnp.float32(whole)
+  with contextlib.suppress(AttributeError, NotImplementedError):
     masks = environment.get_avail_actions(state)
-  except (AttributeError, NotImplementedError):
-    return seen
+    for agent in seen:
+      beside[agent][types.ACTION_MASK] = masks[agent].astype(jnp.int8)
   return {
-    agent: {
-      'observation': own,
-      types.ACTION_MASK: masks[agent].astype(jnp.int8),
-    }
+    agent: {'observation': own, **beside[agent]} if beside[agent] else own
     for agent, own in seen.items()
   }

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 import dm_env
 import jax
 import numpy as np
+from dm_env import specs
 from numpy import typing as npt
 
 from ftwax import distributions, import_guard, trees, types
@@ -73,10 +74,13 @@ class PettingZooGame(games.SpecifiedGame):
       with the highest mean return wins.
     roles: the role of each player. By default there is one if all spaces are
       the same; if not, agents whose names differ by a number alone share one.
+    team_state: whether observations have an entry `types.PRIVILEGED` for a
+      critic, what the environment's `state()` returns.
 
   Raises:
-    ValueError: if teams or roles do not match agents, or if spaces cannot be
-      expressed as specs or padded to the same one.
+    ValueError: if there is no such state, if teams or roles do not match
+      agents, or if spaces cannot be expressed as specs or padded to the same
+      one.
   """
 
   def __init__(
@@ -86,6 +90,7 @@ class PettingZooGame(games.SpecifiedGame):
     seed: int | None = None,
     outcome_fn: OutcomeFn | None = None,
     roles: Sequence[int] | None = None,
+    team_state: bool = False,
   ):
     self._env = env
     self._guard = import_guard.around(env)
@@ -128,6 +133,12 @@ class PettingZooGame(games.SpecifiedGame):
     if self._masks:
       spec = action_masks.Masks(spec.actions, self._masks[0].key).add_to(spec)
       self._sizes = distributions.count_choices(spec.actions)
+    self._has_state = team_state
+    if team_state:
+      self._first = self._first or self._reset()
+      state = specs.Array(self._read_state().shape, np.float32, 'state')
+      entries = specified.entries(spec.observations)
+      spec = spec._replace(observations=entries | {types.PRIVILEGED: state})
     super().__init__(spec, teams, roles=roles)
     self._encoders = [gymnasium_spaces.make_encoder(space) for space in seen]
     self._decoders = [gymnasium_spaces.make_decoder(space) for space in taken]
@@ -182,6 +193,17 @@ class PettingZooGame(games.SpecifiedGame):
     self._check('reset', returned, ('observations', 'infos'))
     observations, infos = returned
     return observations, infos
+
+  def _read_state(self) -> types.NumpyArray:
+    """Returns the state of the whole game, float32 [size]."""
+    try:
+      return np.asarray(self._env.state(), np.float32).ravel()
+    except (AttributeError, NotImplementedError, TypeError, ValueError) as why:
+      raise ValueError(
+        f'team_state (True) of {self._name} must be False, since its state()'
+        f' gives no array ({type(why).__name__}: {why}); let it return one, or'
+        ' leave team_state out.'
+      ) from None
 
   def _check(self, method: str, returned: Any, parts: Sequence[str]) -> None:
     """Raises an error unless a method returned a tuple of these parts."""
@@ -433,6 +455,9 @@ class PettingZooGame(games.SpecifiedGame):
   def _timestep(self) -> dm_env.TimeStep:
     rows = [self._rows.get(agent, _NOBODY) for agent in self._agents]
     seen = [self._see(player, row) for player, row in enumerate(rows)]
+    if self._has_state:
+      state = {types.PRIVILEGED: self._read_state()}
+      seen = [specified.entries(own) | state for own in seen]
     return dm_env.TimeStep(
       np.array([row.step_type for row in rows], np.int32),
       np.array([row.reward for row in rows], np.float32),

@@ -32,6 +32,7 @@ from ftwax.environments import (
   jax_adapters,
   jaxmarl_adapter,
   pgx_adapter,
+  specified,
 )
 from ftwax.networks import cores
 from ftwax.population import players, population_config, selection
@@ -64,6 +65,11 @@ class Options(launch.Options):
     tuple(cores.NAMED),
   )
   num_members: int = flags.flag(1, 'Members of the population.')
+  team_critic: bool = flags.flag(
+    False,
+    'A value network of its own, which sees the state of the whole game, as in'
+    ' MAPPO; needs --agent=ppo.',
+  )
 
   def defaults(self) -> dict[str, Any]:
     """Returns the flags that suit the task."""
@@ -118,9 +124,10 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   make_agent: Any = named.AGENTS[options.agent]
   if settings.preset:
     make_agent = getattr(make_agent, settings.preset)
+  critic = _find_critic(options)
   experiment = ftwax.ExperimentConfig(
-    agent=make_agent(**core),
-    environment=_find(source),
+    agent=make_agent(**core, **critic),
+    environment=_find(source, options.team_critic),
     **named_by,
     **options.fields(),
   )
@@ -139,6 +146,29 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return _seat(experiment, options, is_rated=max(teams) > 0)
 
 
+def _find_critic(options: Options) -> dict[str, Any]:
+  """Returns what a critic that sees the whole game changes in the agent."""
+  if not options.team_critic:
+    return {}
+  if options.agent != _PPO:
+    raise ValueError(
+      f'agent ({options.agent}) must be ppo with --team_critic; leave one of'
+      ' the two out.'
+    )
+  spec = _read_spec(options.environment, True).environment
+  if types.PRIVILEGED not in specified.entries(spec.observations):
+    raise ValueError(
+      f'environment ({options.environment}) must tell a critic more than'
+      ' players see, with --team_critic; give its observations an entry'
+      f' {types.PRIVILEGED!r}, or leave --team_critic out.'
+    )
+  chosen = ppo.PPOConfig.team_critic()
+  return {
+    name: getattr(chosen, name)
+    for name in ('separate_value', 'value_core', 'normalize_returns')
+  }
+
+
 def _find_teams(source: str) -> tuple[int, ...]:
   """Returns the team of each player."""
   if source.partition(':')[0] in jax_adapters.LIBRARIES:
@@ -154,7 +184,7 @@ def _seat(
   environment = experiment.evaluation.environment
   if library in _GAMES:
     environment = functools.partial(
-      make_game, library, name, is_evaluation=True
+      make_game, library, name, is_evaluation=True, **_team_state(options)
     )
   return experiment.replace(
     population=population_config.PopulationConfig(
@@ -172,13 +202,18 @@ def _seat(
 _GAMES = ('jaxmarl', 'mpe2')
 
 
-def _find(source: str) -> adapting.Environment:
+def _team_state(options: Options) -> dict[str, bool]:
+  return {'team_state': True} if options.team_critic else {}
+
+
+def _find(source: str, team_state: bool = False) -> adapting.Environment:
   """Returns what a name on the command line stands for."""
   if '.py:' in source:
     return launch.find_name(source)
   module, colon, name = source.partition(':')
   if module in _GAMES:
-    return functools.partial(make_game, module, name)
+    told = {'team_state': True} if team_state else {}
+    return functools.partial(make_game, module, name, **told)
   if module == 'pgx':
     return functools.partial(pgx_adapter.make, name)
   if not colon or module in jax_adapters.LIBRARIES:
@@ -189,19 +224,22 @@ def _find(source: str) -> adapting.Environment:
 
 
 @functools.cache
-def _read_spec(source: str) -> games.GameSpec:
-  return game_vectors.read_spec(
-    adapting.make_factory(adapting.accept(_find(source))), source
-  )
+def _read_spec(source: str, team_state: bool = False) -> games.GameSpec:
+  environment = adapting.accept(_find(source, team_state))
+  return game_vectors.read_spec(adapting.make_factory(environment), source)
 
 
 @registry.register('any_game.game')
 def make_game(
-  library: str, name: str, seed: int, is_evaluation: bool = False
+  library: str,
+  name: str,
+  seed: int,
+  is_evaluation: bool = False,
+  team_state: bool = False,
 ) -> Any:
   """Returns a game of a library."""
   if library == 'mpe2':
-    return _make_mpe2(name, seed)
+    return _make_mpe2(name, seed, team_state)
   if library not in ('jaxmarl', *jax_adapters.LIBRARIES):
     raise ValueError(
       f'game ({library}:{name}) must name a library and one of its games;'
@@ -210,10 +248,10 @@ def make_game(
   if library != 'jaxmarl':
     return jax_adapters.make(f'{library}:{name}')
   with import_guard.guarded():  # A game may import more.
-    return _make_jaxmarl(name, is_evaluation)
+    return _make_jaxmarl(name, is_evaluation, team_state)
 
 
-def _make_jaxmarl(name: str, is_evaluation: bool) -> Any:
+def _make_jaxmarl(name: str, is_evaluation: bool, team_state: bool) -> Any:
   with extras.required(
     'jaxmarl',
     remedy='pip install jaxmarl (Python 3.11 or newer)',
@@ -221,17 +259,21 @@ def _make_jaxmarl(name: str, is_evaluation: bool) -> Any:
     package = importlib.import_module('jaxmarl')
   if name == 'overcooked':
     return jaxmarl_adapter.from_jaxmarl(
-      package.make(name), shaping=float(not is_evaluation), has_time_limit=True
+      package.make(name),
+      shaping=float(not is_evaluation),
+      has_time_limit=True,
+      team_state=team_state,
     )
   if name.startswith('smax_'):
     scenario = package.environments.smax.map_name_to_scenario(name[5:])
     enemy = package.make('HeuristicEnemySMAX', scenario=scenario)
-    return jaxmarl_adapter.from_jaxmarl(enemy)
+    return jaxmarl_adapter.from_jaxmarl(enemy, team_state=team_state)
   name_of_mpe = name.removeprefix('MPE_').removesuffix('_v3')
   return jaxmarl_adapter.from_jaxmarl(
     package.make(name),
     _TEAMS.get(name_of_mpe),
     has_time_limit=name.startswith('MPE_'),
+    team_state=team_state,
   )
 
 
@@ -241,7 +283,7 @@ def _has_touched(env: Any, returns: types.NumpyArray) -> types.NumpyArray:
   return np.array([1, -1] if returns[0] > 0.0 else [-1, 1])
 
 
-def _make_mpe2(name: str, seed: int) -> Any:
+def _make_mpe2(name: str, seed: int, team_state: bool) -> Any:
   from ftwax.environments import pettingzoo_adapter  # Slow import.
 
   if name not in _TEAMS:
@@ -255,6 +297,7 @@ def _make_mpe2(name: str, seed: int) -> Any:
     _TEAMS[name],
     seed,
     outcome_fn=_has_touched if name == 'simple_tag' else None,
+    team_state=team_state,
   )
 
 

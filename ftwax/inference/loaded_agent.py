@@ -29,7 +29,7 @@ class LoadedAgent:
     actor: functions of the agent's actor.
     variables: variables of the agent, without a member axis.
     player: the agent as a player; see `ExperimentConfig.opponents`.
-    game_spec: spec of the game that it was trained in.
+    game_spec: spec of the game that it was trained in, as its policy sees it.
     name: name of the agent in films.
   """
 
@@ -54,6 +54,8 @@ class LoadedAgent:
     self._source, self._member = source, member
     self.actor = actor
     self.variables = variables
+    # What a critic sees in training is asked of nobody.
+    game_spec = game_spec._replace(environment=game_spec.environment.public)
     self.game_spec = game_spec
     self.player = players.frozen(actor, variables, game_spec.environment)
     self._state = self.initial_state()
@@ -190,6 +192,7 @@ class LoadedAgent:
     first: Any,
   ) -> tuple[types.ArrayTree, types.ActorState]:
     """Returns actions and the next state, leaves [B, ...]."""
+    observation = types.without_privileged(observation)
     num_rows = len(jax.tree.leaves(observation)[0])
     shape = (num_rows, *self.game_spec.environment.rewards.shape)
     rows = dm_env.TimeStep(
@@ -346,7 +349,7 @@ class LoadedAgent:
       )
 
   def _check_observation(self, observation: types.ArrayTree) -> None:
-    seen = jax.tree.map(np.shape, observation)
+    seen = jax.tree.map(np.shape, types.without_privileged(observation))
     expected = jax.tree.map(
       lambda leaf: leaf.shape, self.game_spec.environment.observations
     )

@@ -56,7 +56,7 @@ def make_recurrent_network(
   core: Any,
   make_torso: Callable[[], Callable[[Any], types.Array]] | None = None,
   head_options: heads.Heads | None = None,
-  separate_value: 'SeparateValue | bool' = False,
+  separate_value: 'SeparateValue | bool | None' = None,
   previous: embeddings.Previous = embeddings.Previous(),  # noqa: B008
   auxiliary_heads: MakeHeads | None = None,
 ) -> types.RecurrentNetwork:
@@ -74,7 +74,7 @@ def make_recurrent_network(
       It gets no entry `types.PRIVILEGED`.
     head_options: options of the policy and value heads.
     separate_value: whether the value has its own torso and core, which alone
-      see the entry `types.PRIVILEGED`, and if so, which. The network's features
+      see the entry `types.PRIVILEGED`, or which these are. Features
       and auxiliary outputs are then those of the policy.
     previous: which of previous action and reward the core reads.
     auxiliary_heads: heads of auxiliary tasks.
@@ -92,13 +92,12 @@ def make_recurrent_network(
   _check_action_mask(environment_spec)
   specs = environment_spec.observations
   public = functools.partial(
-    embeddings.ObservationEmbedding, without_privileged(specs)
+    embeddings.ObservationEmbedding, types.without_privileged(specs)
   )
-  value = separate_value or None
-  if separate_value is True:
-    value = SeparateValue(
-      make_torso or functools.partial(embeddings.ObservationEmbedding, specs)
-    )
+  whole = functools.partial(embeddings.ObservationEmbedding, specs)
+  value = separate_value
+  if isinstance(value, bool):
+    value = SeparateValue(make_torso or whole) if value else None
   architecture = _Architecture(
     environment_spec,
     core_parts.as_part(core),
@@ -210,7 +209,9 @@ class _Architecture:
     """
     spec, options, core = self.spec, self.head_options, bind(self.core)
     value_path = None
-    policy_path = self._make_path(core, self.make_torso, without_privileged)
+    policy_path = self._make_path(
+      core, self.make_torso, types.without_privileged
+    )
     if (value := self.separate_value) is not None:
       own = core
       if value.core is not None:
@@ -464,17 +465,6 @@ def _check_state(
 
 def _has(observation: Any, entry: str) -> bool:
   return isinstance(observation, Mapping) and entry in observation
-
-
-def without_privileged(observation: Any) -> Any:
-  """Returns an observation, or its specs, without `types.PRIVILEGED`."""
-  if not _has(observation, types.PRIVILEGED):
-    return observation
-  return {
-    name: entry
-    for name, entry in observation.items()
-    if name != types.PRIVILEGED
-  }
 
 
 def _binder(values: Any) -> Callable[[core_parts.Core], core_parts.Core]:

@@ -378,11 +378,8 @@ class ActorCriticConfig(parts.Part):
     """
     if self.network is not None:
       return self.network(environment_spec, self)
-    public = recurrent.without_privileged(environment_spec.observations)
-    core, make_torso = self._make_path(
-      environment_spec._replace(observations=public)
-    )
-    value: recurrent.SeparateValue | bool = False
+    core, make_torso = self._make_path(environment_spec.public)
+    value: recurrent.SeparateValue | None = None
     if self.separate_value:
       own, make_value_torso = self._make_path(environment_spec, 'value_core')
       value = recurrent.SeparateValue(make_value_torso, own)

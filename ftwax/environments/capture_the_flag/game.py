@@ -133,7 +133,7 @@ def _timestep(
   observe = (
     features.observe if config.observation == 'features' else rendering.observe
   )
-  observation = observe(state, config)
+  observation: types.ArrayTree = observe(state, config)
   if config.team_state:
     observation = {
       config.observation: observation,

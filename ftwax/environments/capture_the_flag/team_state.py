@@ -75,7 +75,7 @@ def _see_sides(
   mirrored = last - np.arange(config.width)
   is_inside = (mirrored >= 0) & (mirrored < config.width)
   image = jnp.take(is_wall, jnp.clip(mirrored, 0, config.width - 1), axis=1)
-  walls = jnp.stack([is_wall, image | ~is_inside])
+  walls = jnp.stack([is_wall, image | ~is_inside[None]])
   mirror = jnp.array([maps.NORTH, maps.WEST, maps.SOUTH, maps.EAST])
   facing = jnp.stack([state.direction, mirror[state.direction]])
   facts = [
