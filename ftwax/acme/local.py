@@ -96,7 +96,8 @@ class Learner(learning.Learner):
       self._core.update,
       self._num_members,
       in_axes=(0, 0),
-      in_turn=sharding.takes_turns(self._mesh),
+      in_turn=sharding.takes_turns(),
+      mesh=self._mesh,
     )
 
     def update(members: types.TrainingState, replay: Any, batches: Any) -> Any:

@@ -6,6 +6,7 @@ each of `N` members gets exactly the same number of seats, in a random order of
 games. Seats of opponents, which do not learn, are fixed.
 """
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -30,14 +31,17 @@ class Seating(NamedTuple):
     num_members: N.
     teams: the team of each player, length P; any number of any size.
     opponents: int32 [G, P], the opponent on each seat, or `MEMBER`.
-    num_own_team_games: the last so many games have teams of copies of one
-      member; in the others teams are mixed.
+    num_own_team_games: the last so many games of a group have teams of copies
+      of one member; in the others teams are mixed.
+    num_groups: number of groups, `G / num_groups` games each, in which seats
+      are drawn separately; see `in_groups`.
   """
 
   num_members: int
   teams: tuple[int, ...]
   opponents: types.NumpyArray
   num_own_team_games: int = 0
+  num_groups: int = 1
 
   @property
   def num_games(self) -> int:
@@ -73,6 +77,12 @@ class Seating(NamedTuple):
   def seats_per_member(self) -> int:
     """M, the number of seats of each member."""
     return int(self.is_member.sum()) // self.num_members
+
+  @property
+  def group(self) -> 'Seating':
+    """The seating of a group of games, all of which are alike."""
+    num_games = self.num_games // self.num_groups
+    return self._replace(opponents=self.opponents[:num_games], num_groups=1)
 
 
 def make_seating(
@@ -117,13 +127,48 @@ def make_seating(
   if len(teams) > 1:
     num_own_team_games = round(own_team_fraction * num_games)
   seating = Seating(num_members, tuple(teams), opponents, num_own_team_games)
-  mixed, own = _split(seating)
-  _check_shares(mixed.opponents, num_members, 'players')
-  sizes = np.bincount(teams)
-  for size in set(sizes.tolist()):
-    unit = 'own teams' if len(set(sizes)) == 1 else f'own teams of {size}'
-    _check_shares(own.opponents[:, sizes == size], num_members, unit)
+  for unit, shared in _shared_seats(seating):
+    _check_shares(shared, num_members, unit)
   return seating
+
+
+def in_groups(seating: Seating, num_groups: int) -> Seating | None:
+  """Divides games into groups, in each of which members have equal shares.
+
+  A device can play a group without the others, since all rows of its games are
+  in it.
+
+  Args:
+    seating: the seats of all games.
+    num_groups: D.
+
+  Returns:
+    The seating with groups; None if they cannot be alike, or if opponents play,
+    which act on all of their seats at once.
+  """
+  counts = seating.num_games, seating.num_own_team_games
+  if not seating.is_member.all() or any(count % num_groups for count in counts):
+    return None
+  made = seating._replace(
+    num_own_team_games=seating.num_own_team_games // num_groups,
+    num_groups=num_groups,
+  )
+  shares = [shared.size for _, shared in _shared_seats(made.group)]
+  is_even = all(share % seating.num_members == 0 for share in shares)
+  return made if is_even else None
+
+
+def is_grouped(seats: types.NumpyArray, seating: Seating) -> bool:
+  """Returns whether each member has its share of the seats in each group.
+
+  Args:
+    seats: int [G, P], the player on each seat.
+    seating: with groups.
+  """
+  share = seating.group.seats_per_member
+  groups = seats.reshape(seating.num_groups, -1)
+  members = np.arange(seating.num_members)
+  return bool(np.all((groups[..., None] == members).sum(axis=1) == share))
 
 
 def make_evaluation_seating(
@@ -264,7 +309,8 @@ def draw_seats(
   remaining members. In games of one seat, each member takes the next `M` games.
   Games with teams of copies of one member are drawn likewise, with a seat for
   each team; members have equally many teams of each size. Seats are drawn in
-  random order, so that members play all roles equally often on average.
+  random order, so that members play all roles equally often on average. Groups
+  of games are drawn independently.
 
   Args:
     key: random key.
@@ -285,6 +331,12 @@ def draw_seats(
   if seating.is_solo:
     members = jnp.arange(seating.num_members, dtype=jnp.int32)
     return jnp.repeat(members, seating.seats_per_member)[:, None]
+  if seating.num_groups > 1:
+    draw = functools.partial(
+      draw_seats, log_density=log_density, seating=seating.group
+    )
+    groups = jax.vmap(draw)(jax.random.split(key, seating.num_groups))
+    return groups.reshape(seating.num_games, seating.num_players)
   if not seating.num_own_team_games:
     return _draw_seats(key, log_density, seating)
   mixed, own = _split(seating)
@@ -296,6 +348,29 @@ def draw_seats(
     return seats
   mixed_seats = _draw_seats(mixed_key, log_density, mixed)
   return jnp.concatenate([mixed_seats, seats])
+
+
+def _shared_seats(
+  seating: Seating,
+) -> list[tuple[str, types.NumpyArray]]:
+  """Returns the opponents on seats of which members have equal shares.
+
+  Those of mixed games, and of own teams by their size; each with what a seat
+  stands for.
+  """
+  mixed, own = _split(seating)
+  sizes = np.bincount(seating.teams)
+  kinds = sorted(set(sizes.tolist()))
+  return [
+    ('players', mixed.opponents),
+    *(
+      (
+        'own teams' if len(kinds) == 1 else f'own teams of {size}',
+        own.opponents[:, sizes == size],
+      )
+      for size in kinds
+    ),
+  ]
 
 
 def _split(seating: Seating) -> tuple[Seating, Seating]:

@@ -20,6 +20,9 @@ from ftwax.agents.actor_critic import batches
 # Name of the device axis.
 _AXIS = 'device'
 
+# In place of an axis: each device has the whole array.
+WHOLE = batches.NO_AXIS
+
 
 def make_mesh(devices: Sequence[jax.Device] | None) -> jax.sharding.Mesh:
   """Returns a one-dimensional mesh; None means the first JAX device.
@@ -62,7 +65,9 @@ def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
 def spread(
   mesh: jax.sharding.Mesh, axis: int = 0
 ) -> jax.sharding.NamedSharding:
-  """Returns the sharding of arrays that are split along an axis."""
+  """Returns the sharding of arrays that are split along an axis, or `WHOLE`."""
+  if axis == WHOLE:
+    return replicated(mesh)
   spec = jax.sharding.PartitionSpec(*[None] * axis, _AXIS)
   return jax.sharding.NamedSharding(mesh, spec)
 
@@ -79,8 +84,7 @@ def place_learner_core(
   whole = replicated(mesh)
 
   def place(axis: int, tree: types.ArrayTree) -> types.ArrayTree:
-    sharding = whole if axis == batches.NO_AXIS else spread(mesh, axis)
-    return jax.lax.with_sharding_constraint(tree, sharding)
+    return jax.lax.with_sharding_constraint(tree, spread(mesh, axis))
 
   def init(key: types.Key) -> types.TrainingState:
     return jax.lax.with_sharding_constraint(core.init(key), whole)
@@ -94,14 +98,61 @@ def place_learner_core(
   return types.LearnerCore(init, update)
 
 
-def takes_turns(mesh: jax.sharding.Mesh) -> bool:
-  """Returns whether members are updated one after another: on one CPU.
+def apart(
+  mesh: jax.sharding.Mesh,
+  function: Callable[..., Any],
+  in_axes: Any,
+  out_axes: Any,
+) -> Callable[..., Any]:
+  """Maps a function of a device's share over the devices.
+
+  Unlike what XLA divides, it communicates with no other device, and its loops
+  end on each device by themselves.
+
+  Args:
+    mesh: the devices.
+    function: a function of shares of its arguments.
+    in_axes: the axis along which each argument is split, or `WHOLE`; a tuple
+      with a prefix tree for each.
+    out_axes: the axes along which shares of results are joined, likewise.
+
+  Returns:
+    The function of whole arrays.
+  """
+
+  def specs(axes: Any) -> Any:
+    return jax.tree.map(lambda axis: spread(mesh, axis).spec, axes)
+
+  return jax.shard_map(
+    function,
+    mesh=mesh,
+    in_specs=specs(in_axes),
+    out_specs=specs(out_axes),
+    check_vma=False,
+  )
+
+
+def fold_in_device(keys: types.Key) -> types.Key:
+  """Returns other keys [..., 2] on each device; for functions given to `apart`.
+
+  Args:
+    keys: uint32 [..., 2], the same on all devices.
+  """
+  index = jax.lax.axis_index(_AXIS)
+  fold_in = jax.random.fold_in
+  for _ in keys.shape[1:]:
+    fold_in = jax.vmap(fold_in, (0, None))
+  return fold_in(keys, index)
+
+
+def takes_turns() -> bool:
+  """Returns whether members of a device are updated one after another: on CPUs.
 
   There, updating members at once takes up to half as long again, with JAX 0.12
   a tenth in the main experiment: `vmap` turns matrix products and convolutions
   into batches of small ones.
   """
-  return mesh.size == 1 and jax.default_backend() == 'cpu'
+  return jax.default_backend() == 'cpu'
 
 
 def over_members(
@@ -110,6 +161,7 @@ def over_members(
   in_axes: Any = 0,
   out_axes: Any = 0,
   in_turn: bool = False,
+  mesh: jax.sharding.Mesh | None = None,
 ) -> Callable[..., Any]:
   """Maps a function over members; with one member, squeezes the axis instead.
 
@@ -124,10 +176,17 @@ def over_members(
       a tuple with a prefix tree for each.
     out_axes: the member axis of the results, as a prefix tree.
     in_turn: whether to loop over members instead of `jax.vmap`.
+    mesh: devices that share the members, each without the others. With one
+      member, or without a mesh, XLA divides the work.
 
   Returns:
     The function of all members.
   """
+  if mesh is not None and mesh.size > 1 and num_members > 1:
+    share = over_members(
+      function, num_members // mesh.size, in_axes, out_axes, in_turn
+    )
+    return apart(mesh, share, in_axes, out_axes)
   if num_members > 1 and not in_turn:
     return jax.vmap(function, in_axes, out_axes)
 

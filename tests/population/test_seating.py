@@ -204,3 +204,35 @@ def _fail(*args):
 
 
 PLAYER = players.Player(_fail, _fail)
+
+
+@pytest.mark.parametrize('fraction', [0.0, 0.5, 1.0])
+def test_members_have_equal_shares_of_each_group(key, fraction):
+  teams = (0, 0, 1, 1)
+  whole = seating.make_seating(teams, 4, 16, own_team_fraction=fraction)
+  made = seating.in_groups(whole, 2)
+  density = matchmaking.log_density(jnp.array([0.0, 0.0, 0.0, 900.0]), 1 / 6)
+  draw = jax.jit(functools.partial(seating.draw_seats, seating=made))
+  seats = np.asarray(draw(key, density))
+  assert seating.is_grouped(seats, made)
+  halves = np.split(seats, 2)
+  for half in halves:
+    np.testing.assert_array_equal(np.bincount(half.ravel()), [8] * 4)
+    own = half[8 - round(8 * fraction) :]
+    assert (own[:, 0] == own[:, 1]).all() and (own[:, 2] == own[:, 3]).all()
+  assert (halves[0] != halves[1]).any()
+  assert not seating.is_grouped(np.sort(seats, axis=None).reshape(16, 4), made)
+
+
+@pytest.mark.parametrize(
+  ('num_games', 'num_members', 'options'),
+  [
+    (7, 4, {}),  # Games that cannot be halved.
+    (6, 8, {}),  # 12 seats in each half.
+    (6, 4, {'own_team_fraction': 1 / 3}),  # One game of own teams, 2 teams.
+    (8, 4, {'opponent_teams': [(0, 1)]}),
+  ],
+)
+def test_games_that_cannot_be_grouped_are_not(num_games, num_members, options):
+  made = seating.make_seating((0, 0, 1, 1), num_members, num_games, **options)
+  assert seating.in_groups(made, 2) is None

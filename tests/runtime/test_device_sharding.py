@@ -78,33 +78,50 @@ def test_a_run_goes_on_on_another_number_of_devices(run):
   _assert_near(resumed.state, one.state)
 
 
-def test_members_are_spread(run):
-  config = run_helpers.make_experiment(
+def _make_population(environment, **options):
+  return run_helpers.make_experiment(
     impala.IMPALAConfig(**{**SIZES, 'batch_size': 4}),
-    _make_game,
+    environment,
     population=population_config.PopulationConfig(
-      4,
-      burn_in_games=0,
-      select=selection.WinProbability(0.5001),
+      4, burn_in_games=0, **options
     ),
+    num_environments=16,
     steps_per_round=5,
     max_num_actor_steps=400,
   )
+
+
+def _assert_spread(result):
+  params = jax.tree.leaves(result.state.params)
+  assert {leaf.sharding.shard_shape(leaf.shape)[0] for leaf in params} == {2}
+
+
+def test_members_with_their_own_games_are_spread(run):
+  config = _make_population(_make_matching)
   one = run(config, 'one', eval_every=200)
   two = run(config, 'two', eval_every=200, devices=DEVICES[:2])
-  params = jax.tree.leaves(two.state.params)
-  assert {leaf.sharding.shard_shape(leaf.shape)[0] for leaf in params} == {2}
+  _assert_spread(two)
   assert two.counts[:3] == one.counts[:3]
   _assert_near(two.state, one.state)
   rows = [
     loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))
     for result in (one, two)
   ]
-  assert [row['num_episodes'] for row in rows[0]] == [160, 160]
+  assert [row['num_episodes'] for row in rows[0]] == [40, 40]
   for row, other in zip(*rows, strict=True):
     np.testing.assert_allclose(
       row['member_returns'], other['member_returns'], atol=0.2
     )
+
+
+def test_members_in_common_games_are_spread(run):
+  config = _make_population(_make_game, select=selection.WinProbability(0.5001))
+  first = run(config, 'first', devices=DEVICES[:2])
+  again = run(config, 'again', devices=DEVICES[:2])
+  _assert_spread(first)
+  run_helpers.assert_same(first.state, again.state)
+  assert first.counts.actor_steps >= 400
+  assert np.isfinite(first.mean_return)
 
 
 def _count_operations(devices):
@@ -126,7 +143,8 @@ def _count_operations(devices):
     sizes=sizes.Sizes(5, 8, config.batch_size),
   )
   state = jax.device_put(
-    jax.jit(made.init)(jax.random.PRNGKey(0)), placement.of_loop(mesh, 1)
+    jax.jit(made.init)(jax.random.PRNGKey(0)),
+    placement.of_loop(mesh, made.arena.seating),
   )
   call = functools.partial(made.call, 1)
   compiled = jax.jit(call).lower(state).compile()

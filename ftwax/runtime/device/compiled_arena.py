@@ -6,7 +6,8 @@ inside the arena.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import dm_env
@@ -78,6 +79,24 @@ class Arena:
   def seating(self) -> seating_lib.Seating:
     """The seats of members and opponents."""
     return self.router.seating
+
+  def over_devices(self, act: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `act(arena, *args)` in all games, as a function of the others."""
+    return functools.partial(act, self)
+
+  def to_steps(self, state: ArenaState) -> ArenaState:
+    """Returns the state that `step` takes, from that between rollouts."""
+    return state
+
+  def from_steps(self, state: ArenaState, before: ArenaState) -> ArenaState:
+    """Returns the state between rollouts.
+
+    Args:
+      state: after some steps.
+      before: the state between rollouts before them.
+    """
+    del before
+    return state
 
   def reset(
     self, key: types.Key, seats: types.Array, parameters: Any = ()

@@ -106,6 +106,7 @@ class Loop:
       a population that does not evolve.
     in_turn: whether members learn one after another; see
       `sharding.takes_turns`.
+    mesh: devices that share the members; see `placement.spread`.
   """
 
   arena: compiled_arena.Arena
@@ -116,6 +117,7 @@ class Loop:
   sizes: sizes_lib.Sizes
   evolve: evolution.Evolve | None = None
   in_turn: bool = False
+  mesh: jax.sharding.Mesh | None = None
 
   def init(self, key: types.Key) -> LoopState:
     """Returns the initial state, at the start of a round."""
@@ -296,6 +298,7 @@ class Loop:
       in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),
       out_axes=(0, 0, 1),
       in_turn=self.in_turn,
+      mesh=self.mesh,
     )
     members, replay, (metrics, skipped) = update(members, replay, trajectories)
     report = Report(metrics, episodes, skipped)
@@ -303,7 +306,7 @@ class Loop:
 
   def act(
     self, members: types.TrainingState, rollout_state: rollout.RolloutState
-  ) -> tuple[rollout.RolloutState, tuple[types.Trajectory, rollout.Episodes]]:
+  ) -> tuple[rollout.RolloutState, rollout.Played]:
     """Runs the rollouts of an iteration.
 
     Args:
@@ -315,19 +318,35 @@ class Loop:
       [R, T + 1 or T, N, M, ...]; and their episodes, leaves [R, T, N, M].
     """
     variables = types.actor_variables(members)
+    before = rollout_state.environment
+    act = self.arena.over_devices(self._act)
+    rollout_state, played = act(
+      variables,
+      rollout_state._replace(environment=self.arena.to_steps(before)),
+    )
+    after = self.arena.from_steps(rollout_state.environment, before)
+    return rollout_state._replace(environment=after), played
+
+  def _act(
+    self,
+    arena: compiled_arena.Arena,
+    variables: types.ActorVariables,
+    rollout_state: rollout.RolloutState,
+  ) -> tuple[rollout.RolloutState, rollout.Played]:
+    """Does what `act` does, in games that may be those of one device."""
     select_action = sharding.over_members(
-      self.actor.select_action, self.config.num_members
+      self.actor.select_action, arena.seating.num_members
     )
 
     def act(
       carry: rollout.RolloutState, _: None
-    ) -> tuple[rollout.RolloutState, tuple[types.Trajectory, rollout.Episodes]]:
-      games = self.arena.games
+    ) -> tuple[rollout.RolloutState, rollout.Played]:
+      games = arena.games
       spares = functional.make_spares(games, carry.environment.games)
 
       def step(state: compiled_arena.ArenaState, action: Any) -> Any:
         with_spares = state.games._replace(spares=spares)
-        return self.arena.step(state._replace(games=with_spares), action)
+        return arena.step(state._replace(games=with_spares), action)
 
       carry, trajectory, episodes = rollout.rollout(
         games.spec,

@@ -68,6 +68,10 @@ class Episodes(NamedTuple):
   faults: types.Array
 
 
+# What a rollout leaves beside the state.
+Played = tuple[types.Trajectory, Episodes]
+
+
 class Choice(NamedTuple):
   """What a trajectory holds of a choice beside its timestep, leaves [B, ...].
 

@@ -19,6 +19,7 @@ from absl import logging
 from ftwax import compilation, types
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import environment_faults, functional, validation
+from ftwax.population import seating as seating_lib
 from ftwax.runtime import (
   evaluation,
   generations,
@@ -83,22 +84,20 @@ class _Compiled:
   def __init__(self, parts: prepare.Prepared, mesh: jax.sharding.Mesh):
     """Makes the functions of a run; checks that sizes and devices fit."""
     self.mesh = mesh
-    self.loop = dataclasses.replace(
-      train.make_loop(parts), in_turn=sharding.takes_turns(mesh)
+    made = dataclasses.replace(
+      train.make_loop(parts), in_turn=sharding.takes_turns()
     )
-    sizes = self.loop.sizes
+    sizes = made.sizes
     placement.check_sizes(mesh, sizes, parts.experiment.num_environments)
-    if sizes.num_members == 1:
-      self.loop = dataclasses.replace(
-        self.loop, learner=sharding.place_learner_core(mesh, parts.learner)
-      )
+    assert parts.game is not None  # See `train.make_loop`.
+    self.loop = placement.spread(mesh, made, parts.game)
     self.iterations_per_round = sizes.iterations_per_round(
       parts.experiment.steps_per_round
     )
     self.iterations_per_call = sizes.iterations_per_call(
       self.iterations_per_round, parts.experiment.max_num_actor_steps
     )
-    self.shardings = placement.of_loop(mesh, sizes.num_members)
+    self.shardings = placement.of_loop(mesh, self.loop.arena.seating)
     asked = parts.experiment.max_num_actor_steps
     if sizes.steps_per_iteration > sizes_lib.MAX_OVERSHOOT * asked:
       logging.warning(
@@ -141,7 +140,15 @@ class _Run:
     if resume:
       state = records.restore(jax.eval_shape(compiled.loop.init, parts.key))
       self._evolution.resume(state.population)
-      state = jax.device_put(state, compiled.shardings)
+      if _fits(state, compiled.loop.arena.seating):
+        state = jax.device_put(state, compiled.shardings)
+      else:
+        logging.warning(
+          'Games begin anew, since those of the checkpoint cannot be divided'
+          ' among %s devices.',
+          compiled.mesh.size,
+        )
+        state = self._start_games(state)
     else:
       init = compilation.jit_unoptimized(compiled.loop.init_members)
       state = init(parts.key)
@@ -362,6 +369,17 @@ class _Run:
         'have a finite sum over an episode',
         'make rewards smaller',
       )
+
+
+def _fits(state: loop.LoopState, seating: seating_lib.Seating) -> bool:
+  """Returns whether the games of a checkpoint can go on where they are put.
+
+  Seats drawn for fewer devices are not in groups.
+  """
+  match = state.rollout.environment.match
+  if match is None or seating.num_groups == 1:
+    return True
+  return seating_lib.is_grouped(np.asarray(match.routes.seats), seating)
 
 
 def _read_metrics(results: Any) -> list[dict[str, float]]:

@@ -135,7 +135,8 @@ class Learner:
       self._num_members,
       in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),
       out_axes=(0, 0, 1),
-      in_turn=sharding.takes_turns(self._mesh),
+      in_turn=sharding.takes_turns(),
+      mesh=self._mesh,
     )
 
     def update(members: types.TrainingState, replay: Any, batch: Any) -> Any:
