@@ -201,6 +201,16 @@ def test_any_environment_is_trained_in(tmp_path, monkeypatch):
     ),
     (['catch', '--num_envs=1'], 2, r'did you mean --num_environments\?'),
     (['MountanCar-v0'], 1, r'did you mean MountainCar-v0\?'),
+    (
+      ['CartPole-v1', '--team_critic'],
+      1,
+      r"CartPole-v1\) must tell a critic more .* entry 'privileged_state', or",
+    ),
+    (
+      ['CartPole-v1', '--team-critic', '--agent=impala'],
+      1,
+      r'agent \(impala\) must be ppo with --team_critic; leave one',
+    ),
     (['no_such_module:make'], 1, 'must be a name listed .* MODULE:NAME'),
     (
       ['catch', '--runtime=foo'],
