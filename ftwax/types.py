@@ -78,6 +78,25 @@ def without_privileged(observation: Any) -> Any:
   }
 
 
+def see_public(observation: Any, specs: Any) -> Any:
+  """Returns what a policy sees of an observation, as its specs have it.
+
+  A single entry of a dict and an array alone stand for each other: a game with
+  the entry `PRIVILEGED` is the same for a policy as that without.
+
+  Args:
+    observation: of a game with or without that entry.
+    specs: those of the policy, without it; see `EnvironmentSpec.public`.
+  """
+  seen = without_privileged(observation)
+  is_dict, are_dict = isinstance(seen, Mapping), isinstance(specs, Mapping)
+  if are_dict and not is_dict and len(specs) == 1:
+    return {next(iter(specs)): seen}
+  if is_dict and not are_dict and len(seen) == 1:
+    return next(iter(seen.values()))
+  return seen
+
+
 class Hyperparameters(Protocol):
   """A tree of NamedTuples of scalar arrays; see `ftwax.hyperparameters`."""
 
@@ -114,6 +133,12 @@ class EnvironmentSpec(NamedTuple):
     """The specs that a policy reads, without the entry `PRIVILEGED`."""
     public = without_privileged(self.observations)
     return self._replace(observations=public)
+
+  def is_played_like(self, other: 'EnvironmentSpec') -> bool:
+    """Returns whether a policy for these specs acts in those; `see_public`."""
+    own, others = self.public, other.public
+    seen = see_public(others.observations, own.observations)
+    return own == others._replace(observations=seen)
 
 
 def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:

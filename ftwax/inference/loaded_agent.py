@@ -163,6 +163,10 @@ class LoadedAgent:
       action = _first_row(action)
     return self._decode(action), state
 
+  def _see(self, observation: Any) -> Any:
+    specs = self.game_spec.environment.observations
+    return types.see_public(observation, specs)
+
   def _with_mask(self, observation: Any, action_mask: Any) -> Any:
     """Returns an observation with legal actions, if its spec has them."""
     spec = self.game_spec.environment
@@ -192,7 +196,7 @@ class LoadedAgent:
     first: Any,
   ) -> tuple[types.ArrayTree, types.ActorState]:
     """Returns actions and the next state, leaves [B, ...]."""
-    observation = types.without_privileged(observation)
+    observation = self._see(observation)
     num_rows = len(jax.tree.leaves(observation)[0])
     shape = (num_rows, *self.game_spec.environment.rewards.shape)
     rows = dm_env.TimeStep(
@@ -349,7 +353,7 @@ class LoadedAgent:
       )
 
   def _check_observation(self, observation: types.ArrayTree) -> None:
-    seen = jax.tree.map(np.shape, types.without_privileged(observation))
+    seen = jax.tree.map(np.shape, self._see(observation))
     expected = jax.tree.map(
       lambda leaf: leaf.shape, self.game_spec.environment.observations
     )

@@ -162,7 +162,7 @@ def check_specs(
   """
   for name, player in players.items():
     made_for = player.environment_spec
-    if made_for is None or made_for.public == environment_spec.public:
+    if made_for is None or made_for.is_played_like(environment_spec):
       continue
     field = next(
       field

@@ -92,18 +92,23 @@ def test_a_core_of_the_value_is_refused_without_one():
     ppo.PPOConfig(value_core='gru')
 
 
-@pytest.fixture(scope='module')
-def run_dir(tmp_path_factory):
-  game = capture_the_flag.make(
+def make_game(team_state):
+  return capture_the_flag.make(
     capture_the_flag.CaptureTheFlagConfig(
-      height=7, width=11, num_steps=20, team_state=True
+      height=7, width=11, num_steps=20, team_state=team_state
     )
   )
+
+
+def train(tmp_path_factory, make_agent, team_state):
   experiment = ftwax.ExperimentConfig(
-    agent=ppo.PPOConfig.team_critic(
-      core=cores.LSTM(4), sequence_length=5, batch_size=8
+    agent=make_agent(
+      core=cores.LSTM(4),
+      sequence_length=5,
+      batch_size=8,
+      normalize_observations=True,
     ),
-    environment=game,
+    environment=make_game(team_state),
     num_environments=4,
     max_num_actor_steps=320,
     population=population_config.PopulationConfig(2, exploits=False),
@@ -111,6 +116,11 @@ def run_dir(tmp_path_factory):
   directory = tmp_path_factory.mktemp('runs') / 'run'
   ftwax.run(experiment, run_dir=directory)
   return directory
+
+
+@pytest.fixture(scope='module')
+def run_dir(tmp_path_factory):
+  return train(tmp_path_factory, ppo.PPOConfig.team_critic, team_state=True)
 
 
 def test_an_agent_in_use_asks_for_no_state(run_dir):
@@ -132,6 +142,44 @@ def test_a_file_of_an_agent_has_no_input_for_the_state(run_dir):
   inputs = portable.example(ftwax.load(run_dir), 1)
   assert not [name for name in inputs if types.PRIVILEGED in name]
   assert 'observation/features' in inputs
+
+
+@pytest.fixture(scope='module')
+def plain_dir(tmp_path_factory):
+  return train(tmp_path_factory, ppo.PPOConfig, team_state=False)
+
+
+@pytest.mark.parametrize(
+  'told', [pytest.param(True, marks=pytest.mark.slow), False]
+)
+def test_agents_with_and_without_a_critic_play_each_other(
+  run_dir, plain_dir, told
+):
+  game = make_game(told)
+  agents = [ftwax.load(path, greedy=False) for path in (run_dir, plain_dir)]
+  players.check_specs({'it': agents[0].player}, game.spec)
+  seats = [agents[0], agents[0], agents[1], agents[1]]
+  seen = agents[0].record(game, run_dir / 'game.gif', seats, num_games=1)
+  assert seen.exists()
+  for agent in agents:
+    action, _ = agent.step(game.reset(jax.random.PRNGKey(0))[1].observation)
+    assert action['move'].shape == (4,)
+
+
+def test_observations_are_normalized_with_and_without_the_state(run_dir):
+  agent = ftwax.load(run_dir)
+  statistics = agent.variables.observation_statistics
+  assert set(statistics.mean) == {'features', types.PRIVILEGED}
+  size = len(statistics.mean['features'])
+  features = np.random.default_rng(0).normal(size=size).astype(np.float32)
+  alone, told = (
+    agent.step(seen)[1].logits
+    for seen in (
+      features,
+      {'features': features, types.PRIVILEGED: np.ones(9, np.float32)},
+    )
+  )
+  jax.tree.map(np.testing.assert_array_equal, alone, told)
 
 
 def test_players_are_told_apart_by_what_they_see_in_use(run_dir):

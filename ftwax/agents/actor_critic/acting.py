@@ -105,6 +105,17 @@ def _init(
   )
 
 
+def _as_specified(
+  timestep: dm_env.TimeStep, environment_spec: types.EnvironmentSpec
+) -> dm_env.TimeStep:
+  """Returns a timestep of a game that may tell a critic more or less."""
+  seen, own = timestep.observation, environment_spec.observations
+  if all(isinstance(x, Mapping) and types.PRIVILEGED in x for x in (seen, own)):
+    return timestep
+  public = types.without_privileged(own)
+  return timestep._replace(observation=types.see_public(seen, public))
+
+
 def _select_action(
   network: types.RecurrentNetwork,
   environment_spec: types.EnvironmentSpec,
@@ -118,7 +129,9 @@ def _select_action(
     key, _, sample_key = jax.random.split(key, 3)
   timestep = normalization.with_normalized_observation(
     variables.observation_statistics,
-    with_own_reward(variables.internal_rewards, timestep),
+    with_own_reward(
+      variables.internal_rewards, _as_specified(timestep, environment_spec)
+    ),
   )
   output, recurrent_state = network.apply(
     variables.params,
