@@ -18,6 +18,9 @@ a compass, only the first steps tell in which of two ways captures score.
 `--game=small_cue` is hard in that alone: on the smallest maps without walls and
 with a compass, a single member soon learns to capture flags.
 
+`--game=first_person` is the standard game as players see it who look ahead of
+them: rays to the first wall, player, flag and stand, and no compass.
+
 `--long` is a run of about an hour on two cores, with eight members. It starts
 from wide priors of the internal rewards, as in the paper: apart from captures,
 which make the score, nothing says which events are good. `--gpu` has sizes for
@@ -48,7 +51,8 @@ from ftwax.runtime import evaluation, prepare, runs
 from ftwax.runtime.device import matches
 
 AGENTS = ('small', 'paper')
-GAMES = ('standard', 'cue', 'small_cue')
+GAMES = ('standard', 'first_person', 'cue', 'small_cue')
+MEMORY_GAMES = ('cue', 'small_cue')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Options(launch.Options):
   )
   game: str = flags.flag(
     'standard',
-    'Rules and maps; cue and small_cue need memory.',
+    'Rules, maps and views; cue and small_cue need memory.',
     GAMES,
   )
   core: str | None = flags.flag(
@@ -153,6 +157,7 @@ _CUE = capture_the_flag.CaptureTheFlagConfig(
 )
 _CONFIGS = {
   'standard': _GAME,
+  'first_person': _GAME.replace(observation='rays', compass=False),
   'cue': _CUE,
   'small_cue': dataclasses.replace(
     _CUE,
@@ -179,6 +184,9 @@ _TILE_SIZE = 3
 # Of `rpth_dnc`.
 MEMORY = cores.Memory(num_slots=16, word_size=16, num_reads=2)
 
+# Pictures of rays for the paper's agent are 72x48.
+_NUM_COLUMNS = 72
+
 # A third of the view's side: with a cell of the map, pixel control would take a
 # third of the run's time.
 _PIXEL_CONTROL_SIZE = 7
@@ -186,6 +194,10 @@ _PIXEL_CONTROL_SIZE = 7
 # The paper's torso is for frames of 84x84 pixels. Here the first kernel covers
 # a cell of the view.
 _TORSO_LAYERS = ((16, _TILE_SIZE, _TILE_SIZE), (16, 3, 2))
+
+# The paper's first layers, for pictures of rays, and 4x6 cells of them.
+_COLUMNS_LAYERS = ((16, 8, 4), (16, 4, 2))
+_COLUMNS_CONTROL_SIZE = 12
 
 # Ranges of internal rewards by event.
 _NARROW_RANGES = {
@@ -259,10 +271,13 @@ def make_game_config(
     raise ValueError(
       f'game ({game!r}) must be one of {[*_CONFIGS]}; choose one.'
     )
+  config = _CONFIGS[game]
   seen: dict[str, Any] = {}
-  if agent == 'paper':
+  if agent == 'paper' and config.observation == 'rays':
+    seen = {'observation': 'columns', 'num_rays': _NUM_COLUMNS}
+  elif agent == 'paper':
     seen = {'observation': 'rgb', 'tile_size': _TILE_SIZE}
-  return _CONFIGS[game].replace(**{**seen, **(rules or {})})
+  return config.replace(**{**seen, **(rules or {})})
 
 
 def make_config(options: Options) -> ppo.PPOConfig:
@@ -272,11 +287,13 @@ def make_config(options: Options) -> ppo.PPOConfig:
   num_rows = len(game.teams) * options.num_environments // options.num_members
   batch_size = max(32, num_rows)
   # In games for memories gradients reach from a game's end back to the cue.
-  needs_memory = options.game != 'standard'
+  needs_memory = options.game in MEMORY_GAMES
+  is_columns = game.observation == 'columns'
+  layers = _COLUMNS_LAYERS if is_columns else _TORSO_LAYERS
   config = ppo.PPOConfig(
     core=_make_core(options),
     torso=torsos.Torso(
-      functools.partial(entry_torsos.FTWTorso, _SIZE, _TORSO_LAYERS),
+      functools.partial(entry_torsos.FTWTorso, _SIZE, layers),
       hidden_sizes=(_SIZE,),
     ),
     heads=heads.Heads((_SIZE,), (_SIZE,)),
@@ -309,7 +326,10 @@ def make_config(options: Options) -> ppo.PPOConfig:
   config = config.decayed_over(
     1.1 * options.max_num_actor_steps, options.num_members
   )
-  return _with_all_tasks(config) if options.agent == 'paper' else config
+  if options.agent != 'paper':
+    return config
+  size = _COLUMNS_CONTROL_SIZE if is_columns else _PIXEL_CONTROL_SIZE
+  return _with_all_tasks(config, size)
 
 
 def _make_core(options: Options) -> Any:
@@ -317,7 +337,7 @@ def _make_core(options: Options) -> Any:
   is_paper = options.agent == 'paper'
   length = options.rules().num_steps
   lasts: dict[str, Any] = (
-    {} if options.game == 'standard' else {'memory_length': length}
+    {'memory_length': length} if options.game in MEMORY_GAMES else {}
   )
   hierarchy = cores.RPTH(
     cores.LSTM(_SIZE, forget_bias=3.0 if is_paper else 1.0, **lasts),
@@ -332,7 +352,9 @@ def _make_core(options: Options) -> Any:
   return core.replace(**lasts) if hasattr(core, 'memory_length') else core
 
 
-def _with_all_tasks(config: ppo.PPOConfig) -> ppo.PPOConfig:
+def _with_all_tasks(
+  config: ppo.PPOConfig, pixel_control_size: int
+) -> ppo.PPOConfig:
   """Returns the config with the tasks of the whole FTW agent.
 
   On pixels members meet flags late, after some 250k steps of each. All pairs
@@ -347,7 +369,7 @@ def _with_all_tasks(config: ppo.PPOConfig) -> ppo.PPOConfig:
       *config.tasks,
       tasks.PixelControl(
         cost=hyperparameters.LogUniform(3e-3, 3e-2, bounds=(1e-4, 1e-1)),
-        cell_size=_PIXEL_CONTROL_SIZE,
+        cell_size=pixel_control_size,
       ),
       tasks.RewardPrediction(cost=hyperparameters.LogUniform(1e-2, 0.3)),
     ),
@@ -417,7 +439,7 @@ def _event_priors(options: Options) -> tuple[Any, ...]:
   ranges, other = _NARROW_RANGES, (-0.05, 0.05)
   if options.long:
     ranges, other = _WIDE_RANGES, (-1.0, 1.0)
-  elif options.game != 'standard':
+  elif options.game in MEMORY_GAMES:
     ranges = _CUE_RANGES
   return tuple(
     hyperparameters.Uniform(*ranges.get(name, other))

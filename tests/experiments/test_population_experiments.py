@@ -61,6 +61,25 @@ def test_population_based_training_is_compared_with_random_search(tmp_path):
   assert (tmp_path / 'population_3' / 'report.html').exists()
 
 
+def test_the_main_job_has_a_first_person_game():
+  first, standard, paper = (
+    launch.find('capture_the_flag', flags).build()
+    for flags in (
+      ['--game=first_person'],
+      [],
+      ['--game=first_person', '--agent=paper'],
+    )
+  )
+  spec = first.environment_factory(0).spec
+  assert spec.observations.name == 'rays'
+  # The same game in all else: settings, rewards and actions.
+  assert spec.actions == standard.environment_factory(0).spec.actions
+  assert first.agent.replace(torso=standard.agent.torso) == standard.agent
+  assert first.population == standard.population
+  # A picture, as the paper's agent sees.
+  assert paper.environment_factory(0).spec.observations.shape == (48, 72, 3)
+
+
 def test_the_main_job_has_games_for_memories():
   games = {
     name: launch.find('capture_the_flag', flags).build()

@@ -1,6 +1,5 @@
 """Capture the flag in the browser: its page and keys."""
 
-import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -113,26 +112,27 @@ def read_config(spec: types.EnvironmentSpec, team_size: int) -> _Config:
   The map size, which does not affect the specs, is that of the experiment
   `capture_the_flag`, and a cue, of which there is one scalar, lasts one step.
   """
-  shape = spec.observations.shape
-  is_vector = len(shape) == 1
+  seen: Any = types.see_public(spec.observations, None)
   base = config_lib.CaptureTheFlagConfig(
     team_size=team_size,
     height=11,
     width=15,
-    observation='features' if is_vector else 'rgb',
     action='composite' if isinstance(spec.actions, dict) else 'flat',
   )
-  if is_vector:
+  if len(seen.shape) == 1:
     num_cells, cue_steps = divmod(
-      shape[0] - len(features.SCALARS), len(features.CHANNELS)
+      seen.shape[0] - len(features.SCALARS), len(features.CHANNELS)
     )
-    size = round(num_cells**0.5)
-  else:
-    # Views of another size have cells of the default size.
-    size, cue_steps = base.view_size, 0
-    tile_size, rest = divmod(shape[0], size)
-    if rest:
-      tile_size = base.tile_size
-      size = shape[0] // tile_size
-    base = dataclasses.replace(base, tile_size=tile_size)
-  return dataclasses.replace(base, view_size=size, cue_steps=cue_steps)
+    base = base.replace(cue_steps=cue_steps)
+    if seen.name == 'rays':
+      return base.replace(observation='rays', num_rays=num_cells)
+    return base.replace(view_size=round(num_cells**0.5))
+  if seen.name == 'columns':
+    return base.replace(observation='columns', num_rays=seen.shape[1])
+  # Views of another size have cells of the default size.
+  size = base.view_size
+  tile_size, rest = divmod(seen.shape[0], size)
+  if rest:
+    tile_size = base.tile_size
+    size = seen.shape[0] // tile_size
+  return base.replace(observation='rgb', view_size=size, tile_size=tile_size)

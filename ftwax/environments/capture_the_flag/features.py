@@ -66,7 +66,8 @@ def num_features(config: _Config) -> int:
 def observe(state: rules.State, config: _Config) -> types.Array:
   """Returns the observation of each player, float32 [P, num_features]."""
   things = views.locate(state, config)
-  parts = _channels(state, things, config) + _scalars(state, things, config)
+  parts = _channels(state, things, config)
+  parts += scalars(state, things, things.view_cell[:, -4:] >= 0, config)
   return jnp.concatenate([part.astype(jnp.float32) for part in parts], axis=1)
 
 
@@ -91,10 +92,21 @@ def _channels(
   ]
 
 
-def _scalars(
-  state: rules.State, things: views.Things, config: _Config
+def scalars(
+  state: rules.State,
+  things: views.Things,
+  in_view: types.Array,
+  config: _Config,
 ) -> list[types.Array]:
-  """Returns the scalars of each player, [P, 1] or several at a time."""
+  """Returns the scalars of each player, [P, 1] or several at a time.
+
+  Args:
+    state: state of the game.
+    things: from `views.locate`.
+    in_view: bool [P, 4], whether each player sees the flags and stands, for
+      games without a compass.
+    config: config of the game.
+  """
   teams = rules.team_of_players(config)
   both = np.stack([teams, 1 - teams], axis=1)  # Own, then opponents'.
   lead = (state.score[teams] - state.score[1 - teams]).astype(jnp.float32)
@@ -104,7 +116,7 @@ def _scalars(
   offset = things.offset[:, :, -4:] / side
   if not config.compass:
     # As in the view itself, nothing is visible to a waiting player.
-    in_view = (things.view_cell[:, -4:] >= 0) & (state.waiting == 0)[:, None]
+    in_view &= (state.waiting == 0)[:, None]
     offset = jnp.where(in_view[:, None], offset, 0)
   flags = jnp.concatenate([rules.is_home(state), state.carrier != rules.NOBODY])
   flags = flags[np.concatenate([both, both + 2], axis=1)]

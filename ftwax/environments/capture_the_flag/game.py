@@ -2,7 +2,8 @@
 
 import functools
 import math
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import dm_env
 import jax.numpy as jnp
@@ -14,10 +15,12 @@ from ftwax.environments import functional, specified
 from ftwax.environments.capture_the_flag import (
   actions,
   browser,
+  columns,
   events,
   features,
   opponents,
   painting,
+  rays,
   rendering,
   rules,
   team_state,
@@ -25,6 +28,10 @@ from ftwax.environments.capture_the_flag import (
 from ftwax.environments.capture_the_flag import game_config as config_lib
 
 _Config: TypeAlias = config_lib.CaptureTheFlagConfig
+
+# What makes each observation.
+_VECTORS: Mapping[str, Any] = {'features': features, 'rays': rays}
+_IMAGES: Mapping[str, Any] = {'rgb': rendering, 'columns': columns}
 
 # Height and width of a cell in films, in pixels.
 _FILM_TILE_SIZE = 32
@@ -93,13 +100,14 @@ def _make(config: _Config) -> functional.FunctionalGame:
 
 def _make_spec(config: _Config) -> types.EnvironmentSpec:
   observations: types.SpecTree
-  if config.observation == 'features':
+  name = config.observation
+  if name in _VECTORS:
     observations = specs.Array(
-      (features.num_features(config),), np.float32, 'features'
+      (_VECTORS[name].num_features(config),), np.float32, name
     )
   else:
-    side = config.view_size * config.tile_size
-    observations = specs.BoundedArray((side, side, 3), np.uint8, 0, 255, 'rgb')
+    shape = _IMAGES[name].shape(config)
+    observations = specs.BoundedArray(shape, np.uint8, 0, 255, name)
   if config.team_state:
     observations = {
       config.observation: observations,
@@ -130,9 +138,7 @@ def _timestep(
     types.LAST,
     jnp.where(state.num_steps == 0, types.FIRST, types.MID),
   ).astype(jnp.int32)
-  observe = (
-    features.observe if config.observation == 'features' else rendering.observe
-  )
+  observe = {**_VECTORS, **_IMAGES}[config.observation].observe
   observation: types.ArrayTree = observe(state, config)
   if config.team_state:
     observation = {

@@ -9,6 +9,8 @@ from ftwax import parts
 _MIN_HEIGHT = 7
 _MIN_WIDTH = 11
 
+OBSERVATIONS = ('features', 'rgb', 'rays', 'columns')
+
 
 @dataclasses.dataclass(frozen=True)
 class CaptureTheFlagConfig(parts.Part):
@@ -29,14 +31,20 @@ class CaptureTheFlagConfig(parts.Part):
     tag_cooldown: steps after a tag during which a player cannot tag again.
     respawn_period: number of steps that a tagged player waits.
     flag_return_period: steps after which a dropped flag returns to its stand.
-    observation: 'features', a float32 vector, or 'rgb', a uint8 image.
+    observation: 'features', a float32 vector of the cells around a player, or
+      'rgb', a uint8 image of them; in first person 'rays', a float32 vector, or
+      'columns', a uint8 image of the same rays.
+    num_rays: number of rays in first person; odd for one straight ahead, along
+      which tags go. It is the width of 'columns' in pixels; two thirds of it
+      are their height.
+    view_angle: angle between the outermost rays' sides, in degrees, 30 to 170.
     team_state: whether observations have an entry `types.PRIVILEGED`, the whole
       state of the game, which a critic reads and no policy does.
     view_size: side, in cells, of the square that a player sees; odd.
     view_behind: number of rows of that square behind the player.
     compass: whether the 'features' observation includes positions of flags and
-      stands outside the player's view. If False, agents must find and remember
-      them, as with the 'rgb' observation.
+      stands outside the player's view, and so do 'rays'. If False, agents must
+      find and remember them, as with images.
     cue_steps: if above 0, a game in two is reversed: players must tag as they
       capture a flag, and must not in the others, or the opponents score.
       Observations tell which for this number of steps at the start.
@@ -60,7 +68,9 @@ class CaptureTheFlagConfig(parts.Part):
   tag_cooldown: int = parts.option(3, low=0)
   respawn_period: int = parts.option(10, low=1)
   flag_return_period: int = parts.option(40, low=1)
-  observation: str = parts.option('features', choices=('features', 'rgb'))
+  observation: str = parts.option('features', choices=OBSERVATIONS)
+  num_rays: int = parts.option(49, low=3)
+  view_angle: int = parts.option(120, low=30, high=170)
   team_state: bool = False
   view_size: int = 7
   view_behind: int = 2

@@ -44,6 +44,12 @@ _NUM_FIGURES = 1 + 2 * 4
 _NUM_FLAGS = 1 + 2
 
 
+def shape(config: _Config) -> tuple[int, int, int]:
+  """Returns the shape of an image."""
+  side = config.view_size * config.tile_size
+  return (side, side, 3)
+
+
 def observe(state: rules.State, config: _Config) -> types.Array:
   """Renders the view of each player; see `views`.
 
