@@ -29,6 +29,9 @@ class Options(sources.RunOptions):
   )
   seed: int = flags.flag(0, 'Random seed of the episode.')
   steps: int = flags.flag(1000, 'Maximum number of steps.')
+  seat: int | None = flags.flag(
+    None, 'Seat, from 0, whose view is shown beside the game.'
+  )
   greedy: bool = flags.flag(
     False, 'Take the most probable action instead of sampling.'
   )
@@ -56,6 +59,7 @@ def run(options: Options) -> int:
     [players[team % len(players)] for team in agent.game_spec.teams],
     seed=options.seed,
     max_num_steps=options.steps,
+    seat=options.seat,
   )
   print(path)
   return 0

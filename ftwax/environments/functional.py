@@ -78,12 +78,15 @@ class Display(NamedTuple):
     score: returns each team's score in that state, [num_teams].
     team_names: names of the teams, e.g. their colors.
     legend: labels with the RGB colors that they explain.
+    look: draws what the player on a seat sees, uint8 [H, W, 3], given the state
+      and the seat; None if there is no such picture.
   """
 
   render: Callable[[State], types.Array]
   score: Callable[[State], types.Array]
   team_names: tuple[str, ...]
   legend: tuple[tuple[str, tuple[int, int, int]], ...] = ()
+  look: Callable[[State, types.Array], types.Array] | None = None
 
 
 class FunctionalGame(NamedTuple):

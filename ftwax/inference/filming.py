@@ -24,6 +24,7 @@ def record(
   max_num_steps: int,
   frames_per_second: float,
   num_games: int = 1,
+  seat: int | None = None,
 ) -> pathlib.Path:
   """Films episodes; see `loaded_agent.LoadedAgent.record`.
 
@@ -36,6 +37,8 @@ def record(
     max_num_steps: number of steps after which the film ends.
     frames_per_second: frame rate of the film.
     num_games: number of episodes after which the film ends.
+    seat: seat of the player whose view is shown beside the game, from 0; None
+      for the game alone.
 
   Returns:
     The path.
@@ -46,7 +49,7 @@ def record(
   environment = adapting.wrap(environment, seed, render_mode='rgb_array')
   game = game_vectors.make_games(lambda seed: environment, [seed], 'film')
   names, seated = _seat(seats, environment, game.spec)
-  camera = _Camera(environment, game)
+  camera = _Camera(environment, game, seat)
   players = play.SeatedPlayers(game, seated, seed)
   returns = np.zeros((len(names), game.spec.num_events))
   frames, lines = [], []
@@ -104,12 +107,15 @@ def _find_script(
 class _Camera:
   """Takes pictures of a game and describes its state."""
 
-  def __init__(self, environment: Any, game: game_vectors.GameVector):
+  def __init__(
+    self, environment: Any, game: game_vectors.GameVector, seat: int | None
+  ):
     self._game = game
     self._display: functional.Display | None = getattr(
       environment, 'display', None
     )
     self._render = self._find_render(environment)
+    self._look = None if seat is None else self._find_look(seat)
     self._score = (
       jax.jit(self._display.score) if self._display is not None else None
     )
@@ -128,7 +134,9 @@ class _Camera:
         ' must be uint8 [H, W, 3]; make the environment with'
         " render_mode='rgb_array'."
       )
-    return frame
+    if self._look is None:
+      return frame
+    return np.concatenate([frame, self._look()], axis=1)
 
   def describe(
     self, names: Sequence[str], returns: types.NumpyArray, num_steps: int
@@ -155,6 +163,23 @@ class _Camera:
 
   def _first_state(self) -> Any:
     return trees.take(self._game.state, 0)
+
+  def _find_look(self, seat: int) -> Callable[[], types.NumpyArray]:
+    """Returns a function that draws what the player on a seat sees."""
+    look = None if self._display is None else self._display.look
+    if look is None:
+      raise ValueError(
+        f'seat ({seat}) must be None in a game without views of players; leave'
+        ' it out, or give the `display` of the game a `look`.'
+      )
+    num_players = self._game.spec.num_players
+    if not 0 <= seat < num_players:
+      raise ValueError(
+        f'seat ({seat}) must be one of the {num_players} of the game, from 0;'
+        f' choose e.g. {num_players - 1}.'
+      )
+    draw = jax.jit(look)
+    return lambda: np.asarray(draw(self._first_state(), np.int32(seat)))
 
   def _find_render(self, environment: Any) -> Callable[[dm_env.TimeStep], Any]:
     """Returns a function that renders the game, given its timestep."""

@@ -274,6 +274,7 @@ class LoadedAgent:
     max_num_steps: int = 1_000,
     frames_per_second: float = 15.0,
     num_games: int = 1,
+    seat: int | None = None,
   ) -> pathlib.Path:
     """Films episodes of the agent.
 
@@ -290,13 +291,15 @@ class LoadedAgent:
       max_num_steps: maximum number of steps in the film.
       frames_per_second: frame rate of the film.
       num_games: number of episodes in the film.
+      seat: seat of the player whose view is shown beside the game, from 0, in
+        games that draw it.
 
     Returns:
       The path.
 
     Raises:
       ValueError: if the agents were trained in another game, there is no such
-        script, or the environment cannot be drawn.
+        script or seat, or the environment cannot be drawn.
     """
     return filming.record(
       environment,
@@ -309,6 +312,7 @@ class LoadedAgent:
       max_num_steps,
       frames_per_second,
       num_games,
+      seat,
     )
 
   def save(

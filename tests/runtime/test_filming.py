@@ -163,3 +163,28 @@ def test_an_environment_is_filmed_by_its_name(tmp_path):
   path = tmp_path / 'film.gif'
   make_agent(spec).record('CartPole-v1', path, max_num_steps=3)
   assert len(read(path)) == 4
+
+
+def test_the_view_of_a_player_is_filmed_beside_the_game(player, tmp_path):
+  films = [
+    read(
+      player.record(
+        CAPTURE_THE_FLAG, tmp_path / f'{seat}.gif', ['tactician'], seat=seat
+      )
+    )
+    for seat in (None, 0, 3)
+  ]
+  alone, first, last = films
+  height, width = alone.shape[1], 11 * 32
+  assert first.shape[1:3] == (height, width + 7 * 32 * 3 // 2)
+  # The same game, seen from two sides.
+  assert (first[1:, 60:250, :width] == last[1:, 60:250, :width]).mean() > 0.9
+  views = [film[0, 60:250, width:] for film in (first, last)]
+  assert views[0].std() > 10 and (views[0] != views[1]).mean() > 0.05
+  with pytest.raises(ValueError, match=r'seat \(4\) must be one of the 4 of'):
+    player.record(CAPTURE_THE_FLAG, tmp_path / 'a.gif', seat=4)
+  blind = CAPTURE_THE_FLAG._replace(
+    display=CAPTURE_THE_FLAG.display._replace(look=None)
+  )
+  with pytest.raises(ValueError, match=r'seat \(0\) must be None in a game wi'):
+    player.record(blind, tmp_path / 'a.gif', seat=0)

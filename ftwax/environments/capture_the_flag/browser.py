@@ -62,6 +62,9 @@ def make_page(config: _Config) -> game_pages.GamePage:
       'respawn_period': config.respawn_period,
       'view_size': config.view_size,
       'view_behind': config.view_behind,
+      'view_angle': config.view_angle,
+      'num_rays': config.num_rays,
+      'first_person': config.observation in ('rays', 'columns'),
       'scalars': features.scalar_names(config),
     }
 
@@ -79,12 +82,16 @@ def make_page(config: _Config) -> game_pages.GamePage:
     seen = np.asarray(observation)
     if seen.ndim == 3:
       return {'frame': game_pages.to_json(seen)}
-    num_cells = config.view_size**2
+    is_rays = config.observation == 'rays'
+    num_cells = config.num_rays if is_rays else config.view_size**2
     channels = seen[: len(features.CHANNELS) * num_cells].reshape(-1, num_cells)
+    scalars = seen[channels.size :].astype(float).round(3).tolist()
+    if is_rays:
+      rays = channels.astype(float).round(4).tolist()
+      return {'rays': rays, 'scalars': scalars}
     # One integer per cell, with a bit for each channel.
     bits = (channels > 0).T @ (1 << np.arange(len(channels)))
-    scalars = seen[channels.size :].astype(float)
-    return {'cells': bits.tolist(), 'scalars': scalars.round(3).tolist()}
+    return {'cells': bits.tolist(), 'scalars': scalars}
 
   def act(choices: Mapping[str, int]) -> types.ArrayTree:
     def choice(part: str) -> Any:

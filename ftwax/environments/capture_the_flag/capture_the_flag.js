@@ -32,10 +32,10 @@ ftwax.games.capture_the_flag = (() => {
     context.strokeRect(x + 0.14, y + 0.14, 0.72, 0.72);
   };
 
-  const flag = ({context, colors}, x, y, color, edge = colors.text, size = 1, foot = 0.9) => {
+  const flag = ({context, colors}, x, y, color, edge = colors.text, size = 1, foot = 0.9, line = 0.05) => {
     context.fillStyle = color;
     context.strokeStyle = edge;
-    context.lineWidth = 0.05 * size;
+    context.lineWidth = line * size;
     context.beginPath();
     context.moveTo(x + 0.3 * size, y + foot * size);
     context.lineTo(x + 0.3 * size, y + 0.12 * size);
@@ -117,25 +117,33 @@ ftwax.games.capture_the_flag = (() => {
     context.globalAlpha = 1;
   };
 
-  const draw = (picture, facts, fromState, toState, share) => {
-    const {colors} = picture;
+  // Players between two states: where they are, and where they face.
+  const between = (facts, fromState, toState, share) => {
     const to = read(facts, toState), from = fromState && read(facts, fromState);
-    drawMap(picture, facts);
     const places = to.players.map((player, i) =>
       place(facts, from ? from.players[i].cell : undefined, player.cell, share));
-    to.players.forEach((player, i) => {
-      if (player.waiting) return;
+    const angles = to.players.map((player, i) => {
       const before = from ? from.players[i].direction : player.direction;
       let turn = (player.direction - before + 4) % 4;
       if (turn === 3) turn = -1;
-      const angle = (before + turn * share) * Math.PI / 2;
+      return (before + turn * share) * Math.PI / 2;
+    });
+    return {...to, places, angles};
+  };
+
+  const draw = (picture, facts, fromState, toState, share) => {
+    const {colors} = picture;
+    const {players, flags, places, angles} = between(facts, fromState, toState, share);
+    drawMap(picture, facts);
+    players.forEach((player, i) => {
+      if (player.waiting) return;
       const color = colors[`team${player.team}`];
       if (player.cooldown === facts.tag_cooldown)
         drawTag(picture, facts, player, ...places[i], color, share);
-      figure(picture, ...places[i], angle, color, String(i + 1));
+      figure(picture, ...places[i], angles[i], color, String(i + 1));
       if (i === picture.own) ring(picture, ...places[i]);
     });
-    to.flags.forEach(({team, carrier, cell}) => {
+    flags.forEach(({team, carrier, cell}) => {
       const [x, y] = carrier >= 0 ? places[carrier]
         : [cell % facts.width, Math.floor(cell / facts.width)];
       // A carrier keeps its number: its flag is small, above a corner.
@@ -144,9 +152,217 @@ ftwax.games.capture_the_flag = (() => {
     });
   };
 
+  // In first person, a picture is 3 wide and 2 high, over the angle of the rays.
+  const LOOK = [3, 2], HORIZON = 1, COLUMNS = 300, NEAREST = 0.1;
+  const SKY = [206, 216, 226], FLOOR = [198, 190, 172], STONE = [150, 146, 158], INK = '#1d1c1a';
+  const shaded = (rgb, light) => `rgb(${rgb.map((part) => Math.round(part * light)).join(' ')})`;
+  const lightAt = (distance) => 12 / (12 + distance);
+  const angleOf = (facts) => (facts.view_angle || 120) * Math.PI / 180;
+  // The height of a wall at a distance of a cell.
+  const heightOf = (facts) => LOOK[0] / angleOf(facts);
+
+  const backdrop = ({context}) => {
+    for (const [rgb, y, far] of [[SKY, 0, 1], [FLOOR, HORIZON, 0]]) {
+      const shade = context.createLinearGradient(0, y, 0, y + 1);
+      shade.addColorStop(far, shaded(rgb, 0.6));
+      shade.addColorStop(1 - far, shaded(rgb, 1));
+      context.fillStyle = shade;
+      context.fillRect(0, y, LOOK[0], 1);
+    }
+  };
+
+  // A strip of a column of the picture, `high` where a wall would be.
+  const strip = ({context}, column, count, color, high, top, bottom) => {
+    const width = LOOK[0] / count;
+    context.fillStyle = color;
+    // Reaches under the next one, so that no seams show.
+    context.fillRect(column * width, HORIZON - top * high, width * 1.6, (top - bottom) * high);
+  };
+
+  // How far a ray from a point runs to a wall, and on which axis it meets it.
+  const castRay = (facts, x, y, angle) => {
+    const way = [Math.sin(angle), -Math.cos(angle)], cell = [Math.floor(x), Math.floor(y)];
+    const sign = way.map(Math.sign), step = way.map((speed) => Math.min(Math.abs(1 / speed), 1e9));
+    const next = [x, y].map((at, axis) =>
+      (sign[axis] > 0 ? cell[axis] + 1 - at : at - cell[axis]) * step[axis]);
+    for (;;) {
+      const axis = next[0] < next[1] ? 0 : 1, distance = next[axis];
+      cell[axis] += sign[axis];
+      next[axis] += step[axis];
+      const tile = facts.tiles[cell[1] * facts.width + cell[0]];
+      if (tile === WALL || tile === undefined) return {distance, axis};
+    }
+  };
+
+  // Places of the map as a player sees them: cells ahead, cells to the right.
+  const seenFrom = (x, y, angle) => (atX, atY) => {
+    const [ahead, right] = [[Math.sin(angle), -Math.cos(angle)], [Math.cos(angle), Math.sin(angle)]];
+    return [ahead, right].map(([dx, dy]) => (atX - x) * dx + (atY - y) * dy);
+  };
+
+  // A cell of the floor, from its near to its far edge, smaller by a margin.
+  const tile = (picture, facts, see, cell, color, margin = 0) => {
+    const {context} = picture, x = cell % facts.width, y = Math.floor(cell / facts.width);
+    const ends = [margin, 1 - margin];
+    const corners = [[0, 0], [1, 0], [1, 1], [0, 1]].map(([i, j]) => see(x + ends[i], y + ends[j]));
+    if (corners.every(([ahead]) => ahead < NEAREST)) return;
+    context.fillStyle = color;
+    context.beginPath();
+    for (const [ahead, right] of corners) {
+      const depth = Math.max(ahead, NEAREST);
+      context.lineTo(LOOK[0] * (Math.atan2(right, depth) / angleOf(facts) + 0.5),
+        HORIZON + heightOf(facts) / depth / 2);
+    }
+    context.fill();
+  };
+
+  const drawFloor = (picture, facts, see) => {
+    const {colors} = picture;
+    facts.tiles.forEach((kind, cell) => {
+      if (kind === WALL) return;
+      if (kind === PAD) tile(picture, facts, see, cell, colors.pad, 0.1);
+      else if ((cell % facts.width + Math.floor(cell / facts.width)) % 2)
+        tile(picture, facts, see, cell, 'rgb(0 0 0 / 8%)');
+    });
+    facts.stands.forEach((cell, team) => {
+      tile(picture, facts, see, cell, colors[`team${team}`], 0.08);
+      tile(picture, facts, see, cell, shaded(FLOOR, 0.9), 0.2);
+    });
+  };
+
+  // Draws where walls leave sight of a thing that is so deep and wide.
+  const standing = (picture, facts, depths, [ahead, right], paint) => {
+    if (ahead < 0.3) return;
+    const {context} = picture, high = heightOf(facts) / ahead;
+    const middle = LOOK[0] * (Math.atan2(right, ahead) / angleOf(facts) + 0.5), width = LOOK[0] / COLUMNS;
+    context.save();
+    context.beginPath();
+    depths.forEach((depth, column) => {
+      if (depth > ahead && Math.abs((column + 0.5) * width - middle) < high) context.rect(column * width, 0, width * 1.02, LOOK[1]);
+    });
+    context.clip();
+    // A box as wide and high as a wall of a cell, from 0 to 1.
+    context.translate(middle - high / 2, HORIZON - high / 2);
+    context.scale(high, high);
+    paint();
+    context.restore();
+  };
+
+  // A player: two eyes where its face is to be seen, and its number.
+  const person = ({context, colors}, color, label, turn, isTagging) => {
+    context.fillStyle = 'rgb(0 0 0 / 25%)';
+    context.beginPath();
+    context.ellipse(0.5, 0.99, 0.3, 0.04, 0, 0, 7);
+    context.fill();
+    context.fillStyle = color;
+    if (isTagging) [context.shadowColor, context.shadowBlur] = [color, 30];
+    context.beginPath();
+    context.roundRect(0.24, 0.3, 0.52, 0.7, [0.26, 0.26, 0.08, 0.08]);
+    context.fill();
+    context.shadowBlur = 0;
+    context.fillStyle = colors.nose;
+    for (const side of [-1, 1]) {
+      const angle = turn + side * 0.45;
+      if (Math.cos(angle) > -0.2) continue;  // On the other side of the head.
+      context.beginPath();
+      context.ellipse(0.5 - Math.sin(angle) * 0.25, 0.48, 0.05, 0.07, 0, 0, 7);
+      context.fill();
+    }
+    context.font = '600 0.26px system-ui, sans-serif';
+    context.textAlign = 'center';
+    context.textBaseline = 'middle';
+    context.fillText(label, 0.5, 0.78);
+  };
+
+  const look = (picture, facts, fromState, toState, share, seat) => {
+    const {context, colors} = picture, moment = between(facts, fromState, toState, share);
+    const {players, flags, places, angles} = moment, me = players[seat];
+    const [x, y] = places[seat].map((at) => at + 0.5), angle = angles[seat];
+    if (me.waiting) return void dark(picture, me.waiting);
+    const see = seenFrom(x, y, angle), middle = ([left, top]) => see(left + 0.5, top + 0.5);
+    backdrop(picture);
+    drawFloor(picture, facts, see);
+    const depths = Array.from({length: COLUMNS}, (_, column) => {
+      const aside = angleOf(facts) * ((column + 0.5) / COLUMNS - 0.5);
+      const {distance, axis} = castRay(facts, x, y, angle + aside);
+      const depth = Math.max(distance * Math.cos(aside), NEAREST);
+      const color = shaded(STONE, lightAt(distance) * (axis ? 1 : 0.86));
+      strip(picture, column, COLUMNS, color, heightOf(facts) / depth, 0.5, -0.5);
+      return depth;
+    });
+    const things = players.map((player, i) => ({at: middle(places[i]), shown: i !== seat && !player.waiting, paint: () =>
+      person(picture, colors[`team${player.team}`], String(i + 1), angles[i] - angle, player.cooldown === facts.tag_cooldown)}));
+    flags.forEach(({team, carrier, cell}) => things.push({
+      at: middle(carrier >= 0 ? places[carrier] : [cell % facts.width, Math.floor(cell / facts.width)]),
+      shown: carrier !== seat,
+      // One that is carried is held above the head.
+      paint: () => carrier >= 0 ? flag(picture, 0.35, -0.02, colors[`team${team}`], colors.nose, 0.6, 0.6, 0.03)
+        : flag(picture, 0.1, 0.1, colors[`team${team}`], INK, 1, 0.9, 0.02),
+    }));
+    things.filter(({shown}) => shown).sort((one, other) => other.at[0] - one.at[0])
+      .forEach(({at, paint}) => standing(picture, facts, depths, at, paint));
+    drawHands(picture, facts, moment, seat, share);
+  };
+
+  // What a player sees that waits.
+  const dark = ({context, colors}, waiting) => {
+    context.fillStyle = colors.unseen;
+    context.fillRect(0, 0, ...LOOK);
+    context.fillStyle = colors.text;
+    context.font = '600 0.14px system-ui, sans-serif';
+    context.textAlign = 'center';
+    context.fillText(`Tagged, back in ${waiting} moves`, LOOK[0] / 2, HORIZON);
+  };
+
+  // What is a player's own: its tag, its aim and the flag that it carries.
+  const drawHands = (picture, facts, {players, flags}, seat, share) => {
+    const {context, colors} = picture, {team, cooldown} = players[seat];
+    const middle = LOOK[0] / 2;
+    if (cooldown === facts.tag_cooldown) {
+      context.globalAlpha = 1 - share;
+      context.fillStyle = colors[`team${team}`];
+      context.beginPath();
+      context.moveTo(middle - 0.12, LOOK[1]);
+      context.lineTo(middle, HORIZON);
+      context.lineTo(middle + 0.12, LOOK[1]);
+      context.fill();
+      context.globalAlpha = 1;
+    }
+    context.strokeStyle = cooldown ? 'rgb(255 255 255 / 40%)' : '#fff';
+    context.lineWidth = 0.012;
+    context.beginPath();
+    context.arc(middle, HORIZON, 0.035, 0, 7);
+    context.stroke();
+    if (flags[1 - team].carrier !== seat) return;
+    context.save();
+    context.translate(0.08, LOOK[1] - 0.75);
+    context.scale(0.7, 0.7);
+    flag(picture, 0, 0, colors[`team${1 - team}`], INK, 1, 0.9, 0.02);
+    context.restore();
+  };
+
+  // Tops and bottoms of what rays hit, in the order of their channels; as
+  // `columns.py` draws them.
+  const SHAPES = [[0.5, -0.5], [0.2, -0.5], [0.2, -0.5], [0.45, 0.2], [0.45, 0.2], [-0.4, -0.5], [-0.4, -0.5]];
+  const drawRays = (picture, facts, rays) => {
+    const count = rays[0].length, {colors} = picture;
+    const own = [null, colors.team0, colors.team1, colors.team0, colors.team1, colors.team0, colors.team1];
+    backdrop(picture);
+    for (let column = 0; column < count; column++) {
+      const cos = Math.cos(angleOf(facts) * ((column + 0.5) / count - 0.5));
+      const hits = rays.map((channel, i) => ({near: channel[column], i})).filter(({near}) => near > 0 && near < 1);
+      for (const {near, i} of hits.sort((one, other) => one.near - other.near)) {
+        const distance = 1 / near - 1;
+        strip(picture, column, count, own[i] || shaded(STONE, lightAt(distance)), heightOf(facts) / (distance * cos), ...SHAPES[i]);
+      }
+    }
+  };
+
   // Bits of a cell, in the order of the channels of the observation.
   const drawView = (picture, facts, view) => {
     const {context, colors} = picture, size = facts.view_size;
+    if (view.rays) return void drawRays(picture, facts, view.rays);
+    if (view.frame && facts.first_person) return void ftwax.drawFrame(picture, view.frame, LOOK);
     if (view.frame) return void ftwax.drawFrame(picture, view.frame, [size, size]);
     view.cells.forEach((bits, cell) => {
       const x = cell % size, y = Math.floor(cell / size);
@@ -249,7 +465,10 @@ ftwax.games.capture_the_flag = (() => {
   return {
     teams: TEAMS,
     size: (facts) => [facts.width, facts.height],
-    viewSize: (facts) => [facts.view_size + 3, facts.view_size],
+    viewSize: (facts) => facts.first_person ? LOOK : [facts.view_size + 3, facts.view_size],
+    // Arrows are relative to who looks in first person.
+    turned: {ArrowUp: 'KeyW', ArrowDown: 'KeyS', ArrowLeft: 'KeyQ', ArrowRight: 'KeyE'},
+    lookSize: () => LOOK, look, castRay,
     draw, drawView, status, viewStatus, rules, advice, events, read,
   };
 })();

@@ -36,8 +36,8 @@ _STRIPS = {
   'wall': _Strip((150, 146, 158), 0.5, -0.5),
   'teammates': _Strip((28, 74, 190), 0.2, -0.5),
   'opponents': _Strip((190, 38, 30), 0.2, -0.5),
-  'own_flag': _Strip((120, 215, 255), 0.45, 0.2),
-  'enemy_flag': _Strip((255, 190, 70), 0.45, 0.2),
+  'own_flag': _Strip((70, 130, 255), 0.45, 0.2),
+  'enemy_flag': _Strip((255, 90, 70), 0.45, 0.2),
   'own_stand': _Strip((96, 128, 196), -0.4, -0.5),
   'enemy_stand': _Strip((196, 104, 96), -0.4, -0.5),
 }
@@ -69,6 +69,28 @@ def observe(state: rules.State, config: _Config) -> types.Array:
   if config.cue_steps:
     image = jnp.where(rules.cue(state) < 0, 255 - image, image)
   return image
+
+
+def look(
+  state: rules.State, seat: types.Array, config: _Config, height: int
+) -> types.Array:
+  """Draws what a player sees in the colors of the map, for films.
+
+  Args:
+    state: state of one game.
+    seat: seat of the player, int32 [].
+    config: config of the game; its number of rays does not matter.
+    height: height of the picture, in pixels.
+
+  Returns:
+    uint8 [height, width, 3].
+  """
+  config = config.replace(num_rays=-(-3 * height // 2))
+  near = rays.cast(state, config)[seat]
+  # Team 0 is blue on the map, whoever looks.
+  swapped = near[np.array([0, 2, 1, 4, 3, 6, 5])]
+  is_second = jnp.asarray(rules.team_of_players(config))[seat] == 1
+  return draw(jnp.where(is_second, swapped, near)[None], config)[0]
 
 
 def draw(nearness: types.Array, config: _Config) -> types.Array:

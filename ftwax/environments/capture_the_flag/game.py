@@ -93,6 +93,9 @@ def _make(config: _Config) -> functional.FunctionalGame:
       score=lambda state: state.score,
       team_names=('blue', 'red'),
       legend=painting.LEGEND,
+      look=functools.partial(
+        columns.look, config=config, height=config.height * _FILM_TILE_SIZE
+      ),
     ),
     page=browser.make_page(config),
   )

@@ -4,6 +4,9 @@
 //   draw(picture, facts, from, to, share): what lies between two states, with
 //     share from 0 to 1; `from` is null where there is no earlier state;
 //   drawView(picture, facts, view), viewSize(facts): what an agent sees;
+//   look(picture, facts, from, to, share, seat), lookSize(facts): the same as a
+//     player on a seat sees it in first person, and turned, the codes of keys
+//     that stand for others then; all three may be left out;
 //   status(facts, state), viewStatus(facts, view) -> a sentence;
 //   events(facts, from, to) -> sentences; teams: their names, if it has any;
 //   rules(facts, own) -> sentences, and advice(facts, state, own, speed) -> a
@@ -29,6 +32,8 @@ ftwax.Stage = class {
     this.canvas = canvas;
     this.game = ftwax.games[script];
     this.own = -1;  // The seat of the person who looks.
+    this.seat = -1;  // The seat whose look is shown; -1 for the map.
+    this.inset = true;  // Whether a look has the map in a corner.
     this.rate = 0;  // Pictures a second, while something moves.
     this.times = [];
     const again = () => { this.readColors(); this.wake(); };
@@ -63,6 +68,10 @@ ftwax.Stage = class {
     this.wake();
   }
 
+  get looks() {
+    return this.seat >= 0 && Boolean(this.game.look);
+  }
+
   wake() {
     if (!this.frame) this.frame = requestAnimationFrame((now) => this.paint(now));
   }
@@ -71,7 +80,7 @@ ftwax.Stage = class {
     this.frame = 0;
     if (!this.facts || (!this.to && !this.view)) return;
     const size = this.view ? this.game.viewSize(this.facts, this.view)
-      : this.game.size(this.facts);
+      : this.looks ? this.game.lookSize(this.facts) : this.game.size(this.facts);
     const width = this.canvas.clientWidth * devicePixelRatio;
     const unit = width / size[0];
     const height = Math.round(unit * size[1]);
@@ -88,10 +97,29 @@ ftwax.Stage = class {
     }
     // The time of a picture may lie before that of the state's arrival.
     const share = Math.min(Math.max((now - this.since) / this.period, 0), 1);
-    this.game.draw(picture, this.facts, this.from, this.to, share);
+    const moment = [this.facts, this.from, this.to, share];
+    if (this.looks) {
+      this.game.look(picture, ...moment, this.seat);
+      if (this.inset) this.drawInset(picture, size, moment);
+    } else this.game.draw(picture, ...moment);
     this.count(now);
     // Two periods more, so that the rate is that of steady drawing.
     if (now - this.since < 3 * this.period) this.wake();
+  }
+
+  // The map in the upper right corner, a third as wide as the picture.
+  drawInset(picture, [width], moment) {
+    const {context} = picture, [columns, rows] = this.game.size(this.facts);
+    const unit = width / 3 / columns, edge = width / 60;
+    context.save();
+    context.translate(width - columns * unit - edge, edge);
+    context.scale(unit, unit);
+    context.globalAlpha = 0.85;
+    context.beginPath();
+    context.rect(0, 0, columns, rows);
+    context.clip();
+    this.game.draw({...picture, own: this.seat}, ...moment);
+    context.restore();
   }
 
   count(now) {
@@ -100,6 +128,33 @@ ftwax.Stage = class {
     const seconds = (now - this.times[0]) / 1000;
     if (seconds) this.rate = (this.times.length - 1) / seconds;
   }
+};
+
+// A row in which people choose the map or the look of a player; empty for games
+// without looks.
+ftwax.makeLooks = (stage, onchange = () => {}) => {
+  const {element} = ftwax, row = element('span', {className: 'row'});
+  const choice = element('select');
+  choice.setAttribute('aria-label', 'What is shown');
+  const box = element('input', {type: 'checkbox', checked: stage.inset});
+  const inset = element('label', {className: 'row'}, box, ' Map in the corner');
+  const show = (seat) => {
+    stage.seat = seat;
+    choice.value = seat;
+    inset.hidden = !stage.looks;
+    if (stage.facts) stage.wake();
+    onchange();
+  };
+  choice.onchange = () => show(Number(choice.value));
+  box.onchange = () => { stage.inset = box.checked; stage.wake(); };
+  const start = (count) => {
+    row.hidden = !stage.game.look;
+    choice.replaceChildren(...[...Array(count + 1).keys()].map((i) => element('option',
+      {value: i - 1, textContent: i ? `View of player ${i}` : 'Map'})));
+    show(Math.min(stage.seat, count - 1));
+  };
+  row.append(choice, inset);
+  return {row, show, start};
 };
 
 // An image in place of drawing; waits until it is decoded.

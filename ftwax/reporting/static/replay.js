@@ -24,6 +24,7 @@ ftwax.makeReplay = (root, record) => {
   let timer = 0, step = 0;
   const period = () => 1000 / Number(speed.value);
   const stage = new ftwax.Stage(canvas, record.script);
+  const looks = ftwax.makeLooks(stage);
   const show = (next) => {
     const before = step;
     step = Math.max(0, Math.min(last, next));
@@ -52,7 +53,7 @@ ftwax.makeReplay = (root, record) => {
   speed.onchange = () => { if (timer) { stop(); start(); } };
   const controls = element('div', {className: 'row'}, play,
     button('◀', 'One step back', () => { stop(); show(step - 1); }),
-    button('▶', 'One step forward', () => { stop(); show(step + 1); }), slider, speed);
+    button('▶', 'One step forward', () => { stop(); show(step + 1); }), slider, speed, looks.row);
   const teams = game.teams || [];
   const seats = record.seats.map((seat, i) => element('li', {
     className: `team${seat.team}`,
@@ -60,6 +61,8 @@ ftwax.makeReplay = (root, record) => {
   }));
   root.append(canvas, status, controls, said, element('ol', {className: 'quiet', style: 'list-style:none;padding:0'}, ...seats));
   stage.start(record.facts);
+  looks.start(record.seats.length);
+  if (record.facts.first_person) looks.show(0);
   show(0);
   return {show, stop, stage, get step() { return step; }};
 };

@@ -3,7 +3,7 @@
   const {element} = ftwax;
   const byId = (id) => document.getElementById(id);
   const NAMES = {ArrowUp: '↑', ArrowDown: '↓', ArrowLeft: '←', ArrowRight: '→'};
-  let room = null, keys = [], buttons = [], stage = null, last = null, socket = null;
+  let room = null, keys = [], buttons = [], stage = null, looks = null, last = null, socket = null;
   // Players of a game to watch, one a team, such as two members.
   const match = new URLSearchParams(location.search).get('match')?.split(',');
   let arrives = true;
@@ -25,6 +25,8 @@
       arrives = true;
       byId('title').textContent = `Play ${message.hello}`;
       stage = ftwax.stage = new ftwax.Stage(byId('canvas'), message.script);
+      looks = ftwax.makeLooks(stage, showKeys);
+      byId('look_row').replaceChildren(looks.row);
       Object.assign(byId('speed'), {min: message.speeds[0], max: message.speeds[1]});
       ftwax.players = message.players;
       showKeys();
@@ -38,12 +40,15 @@
       if (arrives) arrive();
       const own = stage.own;
       stage.own = room.seats.findIndex(({you}) => you);
-      if (own !== stage.own) { showRules(); stage.wake(); }
+      if (own !== stage.own) { showRules(); showLook(); stage.wake(); }
       showRoom();
     },
     facts(message) {
       warmUp.end();
       stage.start(message.facts);
+      if (!looked) looks.start(message.facts.teams?.length || 0);
+      if (!looked) showLook();
+      looked = true;
       last = null;
       values.length = 0;
       byId('result').replaceChildren();
@@ -67,6 +72,13 @@
     looks(message) { showLooks(message.looks); },
     end(message) { showEnd(message); showGames(); },
     error(message) { problem(message.error); },
+  };
+
+  // In games that agents see in first person, people do, too, at first.
+  let looked = false;
+  const showLook = () => {
+    if (stage.facts?.first_person) looks.show(Math.max(stage.own, 0));
+    else if (stage.looks && stage.own >= 0) looks.show(stage.own);
   };
 
   const told = (heard) => {
@@ -108,7 +120,7 @@
     person() {
       const choice = {move: 0, turn: 0, tag: 0};
       for (const index of [...down, ...pressed]) {
-        const {part, choice: value} = keys[index], turn = (value - this.state.direction[0] + 4) % 4;
+        const {part, choice: value} = keys[meant(index)], turn = (value - this.state.direction[0] + 4) % 4;
         if (part === 'go') Object.assign(choice, [{move: 1}, {turn: 2, move: 1}, {turn: 2, move: 4}, {turn: 1, move: 1}][turn]);
         else choice[part] = value;
       }
@@ -188,14 +200,22 @@
     const plays = /playing|ready/.test(room.phase) && room.seats.some(({you}) => you);
     if (isDown && !pressedAt && plays) [pressedAt, awaited] = [performance.now(), sent];
     buttons[index].classList.toggle('down', isDown);
-    send({do: 'keys', down: [...down]});
+    send({do: 'keys', down: [...new Set([...down].map(meant))]});
+  };
+
+  // The key that a key stands for: in first person arrows turn.
+  const meant = (index) => {
+    const code = stage?.looks && stage.game.turned?.[keys[index].codes[0]];
+    const other = keys.findIndex(({codes}) => codes.includes(code));
+    return other < 0 ? index : other;
   };
 
   const showKeys = () => {
+    [...down].forEach((index) => press(index, false));
     buttons = keys.map((key, index) => {
       const caps = key.codes.map((code) => NAMES[code] || code.replace(/Key|Digit/, ''));
       const button = element('button', {type: 'button', className: key.codes[0]},
-        element('kbd', {textContent: caps.join(' ')}), element('span', {textContent: key.label}));
+        element('kbd', {textContent: caps.join(' ')}), element('span', {textContent: keys[meant(index)].label}));
       button.onpointerdown = (event) => { event.preventDefault(); press(index, true); };
       button.onpointerup = button.onpointerleave = button.onpointercancel = () => press(index, false);
       // Enter presses it once for those who reach it by Tab.
