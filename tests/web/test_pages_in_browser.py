@@ -1,6 +1,7 @@
 """The pages in headless Chromium, where the machine has one."""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import threading
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import uvicorn
@@ -19,6 +22,8 @@ from axe_core_python import sync_playwright as axe
 from playwright import sync_api
 from starlette import applications, responses, routing, staticfiles
 
+from ftwax.environments import capture_the_flag
+from ftwax.environments.capture_the_flag import rays, rules
 from ftwax.inference import live_game, playable
 from ftwax.records import run_directory
 from ftwax.reporting import comparison, report, saved_games, sweep_figures
@@ -170,6 +175,86 @@ def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
   assert set(steps[ahead].tolist()) <= {0, 1} and steps[ahead][0] == 1
   assert not steps[~np.array(ahead)].any()  # No key, no move.
   _check_looks(page, 'play')
+
+
+def test_a_game_is_played_in_first_person(page, tmp_path):
+  saved = saved_games.SavedGames(tmp_path)
+  playable = web_helpers.make_capture_the_flag(
+    num_steps=60, observation='rays', compass=False
+  )
+  with _serve(
+    pages.make_play_app(play_room.Room(playable, saved), saved)
+  ) as at:
+    page.goto(at)
+    page.wait_for_selector('#play:enabled')
+    page.wait_for_selector('#sit0:has-text("Stand up")')
+    assert page.evaluate('[ftwax.stage.seat, ftwax.stage.looks]') == [0, True]
+    assert page.inner_text('.ArrowLeft span') == 'turn left'
+    page.select_option('#player1', 'still')
+    page.keyboard.press('ArrowRight')  # Starts the game, too, and turns south.
+    page.keyboard.down('ArrowUp')
+    page.wait_for_selector('#result a')
+    page.keyboard.up('ArrowUp')
+    name = page.get_attribute('#result a', 'href').split('/')[-1]
+    record = saved.read(name)
+    _check_looks(page, 'first_person')
+  num_players = len(record['seats'])
+  turns = [step[0]['turn'] for step in record['actions']]
+  assert sorted(set(turns)) == [0, 2] and turns.count(2) == 1
+  cells = np.array([state[9] for state in record['states']])
+  directions = [state[9 + num_players] for state in record['states']]
+  assert directions[0] == 1 and directions[-1] == 2
+  width = record['facts']['width']
+  assert set(np.diff(cells).tolist()) <= {0, 1, width}
+
+
+_CAST = """(facts, x, y, angles) => angles.map((angle) =>
+  ftwax.games.capture_the_flag.castRay(facts, x, y, angle).distance)"""
+
+
+def test_replays_switch_between_the_map_and_what_players_see(page, tmp_path):
+  config = capture_the_flag.CaptureTheFlagConfig(
+    height=9, width=13, num_steps=12, observation='rays', num_rays=31
+  )
+  game = playable.make('first', capture_the_flag.make(config))
+  live_game.record_matches(game, [('wanderer', 'wanderer')], tmp_path)
+  saved = saved_games.SavedGames(tmp_path / 'games')
+  ((_, played),) = saved.readable()
+  path = tmp_path / 'game.html'
+  path.write_text(saved_games.to_html(played, saved_games.own_scripts()))
+  page.context.set_offline(True)
+  page.goto(path.as_uri())
+  page.wait_for_selector('canvas')
+  choice = page.locator('select[aria-label="What is shown"]')
+  assert choice.input_value() == '0'  # As the game's agents see it.
+  pictures = []
+  for shown in ('0', '2', '-1'):
+    choice.select_option(shown)
+    for inset in (True, False) if shown != '-1' else (True,):
+      if shown != '-1':
+        page.locator('input[type=checkbox]').set_checked(inset)
+      page.wait_for_timeout(300)
+      pictures.append(page.locator('canvas').screenshot())
+  assert len(set(pictures)) == 5
+  # Rays of the page end where those of the game do.
+  facts, state = played['facts'], played['states'][5]
+  tiles = np.array(facts['tiles'], np.int8).reshape(9, 13)
+  begin = rules.start(jax.random.PRNGKey(0), config)
+  begin = begin._replace(
+    map=begin.map._replace(tiles=jnp.asarray(tiles)),
+    cell=jnp.array(state[9:13]),
+    direction=jnp.array(state[13:17]),
+  )
+  near = np.asarray(rays.cast(begin, config))[:, 0]
+  for seat in range(4):
+    row, column = divmod(state[9 + seat], config.width)
+    angles = state[13 + seat] * np.pi / 2 + rays.angles(config)
+    cast = page.evaluate(
+      f'({_CAST})(...{json.dumps([facts, column + 0.5, row + 0.5, angles.tolist()])})'
+    )
+    np.testing.assert_allclose(near[seat], 1 / (1 + np.array(cast)), rtol=1e-4)
+  choice.select_option('0')
+  _check_looks(page, 'first_person_replay')
 
 
 _HASTE = '[speed.max, speed.value] = [1000, 1000]'

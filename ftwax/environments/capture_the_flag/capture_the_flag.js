@@ -278,7 +278,7 @@ ftwax.games.capture_the_flag = (() => {
     const {context, colors} = picture, moment = between(facts, fromState, toState, share);
     const {players, flags, places, angles} = moment, me = players[seat];
     const [x, y] = places[seat].map((at) => at + 0.5), angle = angles[seat];
-    if (me.waiting) return void dark(picture, me.waiting);
+    if (me.waiting) return void dark(picture);
     const see = seenFrom(x, y, angle), middle = ([left, top]) => see(left + 0.5, top + 0.5);
     backdrop(picture);
     drawFloor(picture, facts, see);
@@ -305,13 +305,9 @@ ftwax.games.capture_the_flag = (() => {
   };
 
   // What a player sees that waits.
-  const dark = ({context, colors}, waiting) => {
+  const dark = ({context, colors}) => {
     context.fillStyle = colors.unseen;
     context.fillRect(0, 0, ...LOOK);
-    context.fillStyle = colors.text;
-    context.font = '600 0.14px system-ui, sans-serif';
-    context.textAlign = 'center';
-    context.fillText(`Tagged, back in ${waiting} moves`, LOOK[0] / 2, HORIZON);
   };
 
   // What is a player's own: its tag, its aim and the flag that it carries.

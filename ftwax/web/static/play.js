@@ -33,7 +33,7 @@
       warmUp.begin(message.script);
       const name = sessionStorage.getItem('name');
       if (name) send({do: 'name', name});
-      if (sessionStorage.getItem('all') === 'no') { byId('all').checked = false; send({do: 'view', all: false}); }
+      if (sessionStorage.getItem('seen') === 'yes') { byId('seen').checked = true; send({do: 'view', all: false}); }
     },
     phase(message) {
       room = message;
@@ -401,9 +401,9 @@
   byId('new_map').onclick = () => { send({do: 'new_map'}); byId('canvas').focus(); };
   byId('speed').onchange = () => send({do: 'speed', speed: Number(byId('speed').value)});
   byId('name').onchange = () => { sessionStorage.setItem('name', byId('name').value); send({do: 'name', name: byId('name').value}); };
-  byId('all').onchange = byId('through').onchange = () => {
-    sessionStorage.setItem('all', byId('all').checked ? 'yes' : 'no');
-    send({do: 'view', all: byId('all').checked, seat: Number(byId('through').value)});
+  byId('seen').onchange = byId('through').onchange = () => {
+    sessionStorage.setItem('seen', byId('seen').checked ? 'yes' : 'no');
+    send({do: 'view', all: !byId('seen').checked, seat: Number(byId('through').value)});
   };
   byId('inside').ontoggle = () => send({do: 'look', on: byId('inside').open});
   connect();
