@@ -202,7 +202,7 @@ def run(options: Options, variant: str) -> None:
   """Runs or resumes a variant."""
   os.sched_setaffinity(0, {options.cpu})
   experiment = VARIANTS[variant](capture_the_flag.build(options))
-  directory = _run_directory(options, variant, options.seed)
+  directory = run_directory(options, variant, options.seed)
   try:
     ftwax.run(
       experiment.replace(evaluation=ftwax.Evaluation(greedy=False)),
@@ -218,7 +218,8 @@ def run(options: Options, variant: str) -> None:
         file.write(f'{time.process_time():.0f}\n')
 
 
-def _run_directory(options: Options, variant: str, seed: int) -> pathlib.Path:
+def run_directory(options: Options, variant: str, seed: int) -> pathlib.Path:
+  """Returns where a run is kept."""
   return pathlib.Path(options.directory) / f'{variant}-seed{seed}'
 
 
@@ -231,7 +232,7 @@ def _run_all(
     free.put(core)
 
   def run_one(variant: str, seed: int) -> None:
-    directory = _run_directory(options, variant, seed)
+    directory = run_directory(options, variant, seed)
     curve = _read_curve(directory)
     if curve is not None and curve.steps[-1] >= options.max_num_actor_steps:
       return
@@ -329,7 +330,7 @@ def _print_captures(
   rows = []
   for variant in variants:
     captures = np.array(
-      [_captures(_run_directory(options, variant, seed)) for seed in seeds]
+      [_captures(run_directory(options, variant, seed)) for seed in seeds]
     )
     rows.append([variant, *map(common.summarize, captures.T)])
   common.print_table(
@@ -382,12 +383,12 @@ def _compare(
   curves: dict[str, list[_Curve]] = {}
   for variant in variants:
     for seed in seeds:
-      curve = _read_curve(_run_directory(options, variant, seed))
+      curve = _read_curve(run_directory(options, variant, seed))
       assert curve is not None, f'{variant} with seed {seed} has ended'
       curves.setdefault(variant, []).append(curve)
   print(common.machine_line())
   _print_table(options, curves)
-  if options.game != 'standard':
+  if options.game in capture_the_flag.MEMORY_GAMES:
     _print_captures(options, variants, seeds)
   print(f'\nCurves: {_plot(options, curves)}')
 

@@ -33,6 +33,7 @@ import pbt_catch
 import scipy.stats
 
 import ftwax
+from ftwax import types
 from ftwax.cli import flags, launch
 from ftwax.experiments import capture_the_flag  # noqa: TID251
 from ftwax.inference import loading
@@ -184,8 +185,14 @@ def _play(
 class Games:
   """Games of agents against the scripts, compiled once."""
 
-  def __init__(self, experiment: _Experiment, num_agents: int, num_games: int):
-    """Plans so many games of each agent."""
+  def __init__(
+    self,
+    experiment: _Experiment,
+    num_agents: int,
+    num_games: int,
+    change: Callable[[types.ActorCore], types.ActorCore] = lambda same: same,
+  ):
+    """Plans so many games of each agent, whose policy may be changed."""
     players = ftwax.PopulationConfig(num_members=num_agents, exploits=False)
     parts = prepare.prepare(
       experiment.replace(population=players, num_environments=num_agents)
@@ -196,7 +203,7 @@ class Games:
       compiled_arena.make_arena(
         parts.evaluation_game, plan.seating, list(plan.opponents.values())
       ),
-      parts.evaluation_policy,
+      change(parts.evaluation_policy),
       sharding.make_mesh(None),
     )
 

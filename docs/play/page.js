@@ -9,6 +9,8 @@
   const KEYS = {ArrowUp: ['↑', 'up', 0], ArrowLeft: ['←', 'left', 3], ArrowDown: ['↓', 'down', 2], ArrowRight: ['→', 'right', 1], Space: ['Space', 'tag']};
   // Turn and move that go so many quarter turns to the right.
   const QUARTERS = [{turn: 0, move: 1}, {turn: 2, move: 1}, {turn: 2, move: 4}, {turn: 1, move: 1}];
+  // In first person, arrows are relative to the player.
+  const TURNED = {ArrowUp: 'ahead', ArrowLeft: 'turn left', ArrowDown: 'back', ArrowRight: 'turn right', Space: 'tag'};
   const down = new Set(), pressed = new Set();
   const isStill = matchMedia('(prefers-reduced-motion: reduce)').matches;
   // A match is its level and games, as {map, steps, score}; `shared` is one to watch.
@@ -37,6 +39,13 @@
   };
 
   const person = () => {
+    if (stage.looks) {
+      const is = (code) => down.has(code) || pressed.has(code);
+      const choice = {move: is('ArrowUp') ? 1 : is('ArrowDown') ? 2 : 0, tag: Number(is('Space')),
+        turn: pressed.has('ArrowLeft') ? 1 : pressed.has('ArrowRight') ? 2 : 0};  // Once for each press.
+      pressed.clear();
+      return choice;
+    }
     const keys = [...down, ...pressed], arrow = keys.findLast((code) => code.startsWith('Arrow'));
     pressed.clear();
     const go = arrow ? QUARTERS[(KEYS[arrow][2] - state.direction[0] + 4) % 4] : {turn: 0, move: 0};
@@ -137,12 +146,18 @@
     button.onclick = (event) => { if (!event.detail) { press(code, true); press(code, false); } };
     return button;
   }));
+  const looks = ftwax.makeLooks(stage, () => document.querySelectorAll('#pad span').forEach((label, i) => {
+    const code = Object.keys(KEYS)[i];
+    label.textContent = stage.looks ? TURNED[code] : KEYS[code][1];
+  }));
+  byId('look').append(looks.row);
+  looks.start(count);
   byId('levels').append(...Object.keys(flags.LEVELS).map((name, i) => element('label', {},
     element('input', {type: 'radio', name: 'level', value: name, checked: !i}), ` ${name}`)));
 
   // After a click the keys belong to the game, whatever was clicked.
   addEventListener('click', ({detail, target}) => {
-    if (detail && target.closest('#levels, .keys, #speed')) setTimeout(() => byId('canvas').focus({preventScroll: true}));
+    if (detail && target.closest('#levels, .keys, #look input, #speed')) setTimeout(() => byId('canvas').focus({preventScroll: true}));
   });
   byId('play').onclick = toggle;
   byId('leave').onclick = () => {

@@ -182,10 +182,9 @@ def test_a_game_is_played_in_first_person(page, tmp_path):
   playable = web_helpers.make_capture_the_flag(
     num_steps=60, observation='rays', compass=False
   )
-  with _serve(
-    pages.make_play_app(play_room.Room(playable, saved), saved)
-  ) as at:
-    page.goto(at)
+  room = play_room.Room(playable, saved)
+  with _serve(pages.make_play_app(room, saved)) as address:
+    page.goto(address)
     page.wait_for_selector('#play:enabled')
     page.wait_for_selector('#sit0:has-text("Stand up")')
     assert page.evaluate('[ftwax.stage.seat, ftwax.stage.looks]') == [0, True]
@@ -249,9 +248,8 @@ def test_replays_switch_between_the_map_and_what_players_see(page, tmp_path):
   for seat in range(4):
     row, column = divmod(state[9 + seat], config.width)
     angles = state[13 + seat] * np.pi / 2 + rays.angles(config)
-    cast = page.evaluate(
-      f'({_CAST})(...{json.dumps([facts, column + 0.5, row + 0.5, angles.tolist()])})'
-    )
+    given = json.dumps([facts, column + 0.5, row + 0.5, angles.tolist()])
+    cast = page.evaluate(f'({_CAST})(...{given})')
     np.testing.assert_allclose(near[seat], 1 / (1 + np.array(cast)), rtol=1e-4)
   choice.select_option('0')
   _check_looks(page, 'first_person_replay')
@@ -289,6 +287,12 @@ def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   assert page.inner_text('#headline') == 'Paused'
   page.keyboard.press('ArrowRight')  # Nothing is played in a pause.
   assert page.inner_text('#headline') == 'Paused'
+  # In first person arrows turn, and on the map they move.
+  page.select_option('#look select', '0')
+  assert page.inner_text('.ArrowRight span') == 'turn right'
+  _check_looks(page, 'site_first_person')
+  page.select_option('#look select', '-1')
+  assert page.inner_text('.ArrowRight span') == 'right'
   page.click('#play:has-text("Continue")')
   # Who then stands still does not win, and a draw is no win.
   page.wait_for_selector('#save')
