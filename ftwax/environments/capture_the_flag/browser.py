@@ -79,7 +79,7 @@ def make_page(config: _Config) -> game_pages.GamePage:
     return jnp.concatenate(parts)
 
   def view(observation: types.ArrayTree) -> Any:
-    seen = np.asarray(observation)
+    seen = np.asarray(types.see_public(observation, None))
     if seen.ndim == 3:
       return {'frame': game_pages.to_json(seen)}
     is_rays = config.observation == 'rays'
