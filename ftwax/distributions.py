@@ -321,6 +321,17 @@ def sample(key: types.Key, logits: types.ArrayTree) -> types.ArrayTree:
   return jax.tree.unflatten(structure, actions)
 
 
+def uniform_over_allowed(logits: types.ArrayTree) -> types.ArrayTree:
+  """Returns logits of zero for all actions that are not forbidden.
+
+  Args:
+    logits: [..., num_actions] for each part, all discrete; see `mask_logits`.
+  """
+  return jax.tree.map(
+    lambda part: jnp.where(part > 0.5 * _FORBIDDEN, 0.0, part), logits
+  )
+
+
 def mode(logits: types.ArrayTree) -> types.ArrayTree:
   """Returns the mode of each part, int32 [...] or float32 [..., n]."""
 

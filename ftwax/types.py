@@ -328,14 +328,21 @@ class LearnerBatch(NamedTuple):
   """Data of one update.
 
   Attributes:
-    trajectory: fresh trajectories, each used once, leaves [T + 1 or T, B, ...].
+    trajectory: what policy or action values learn from, leaves
+      [T + 1 or T, B, ...]: fresh trajectories, each used once, or sampled ones.
     replay: past trajectories; None if no auxiliary task uses them.
     reward_prediction: frames before a reward; None if no task uses them.
+    burn_in: trajectories before sampled ones, from the earliest to the last,
+      which refresh their recurrent states.
+    weight: float32 [B], importance weights of sampled trajectories; None for
+      weights of one.
   """
 
   trajectory: Trajectory
   replay: ReplayBatch | None = None
   reward_prediction: RewardPredictionBatch | None = None
+  burn_in: tuple[Trajectory, ...] = ()
+  weight: Array | None = None
 
 
 class ActorVariables(NamedTuple):
@@ -373,6 +380,8 @@ class TrainingState(NamedTuple):
     observation_statistics: statistics for normalizing observations; `()` if
       they are not normalized.
     return_statistics: statistics for scaling rewards; `()` if not scaled.
+    target_params: older parameters, of which the targets of action values are
+      computed; `()` for agents without.
   """
 
   params: Params
@@ -385,6 +394,7 @@ class TrainingState(NamedTuple):
   skipped_in_a_row: Array
   observation_statistics: Any = ()
   return_statistics: Any = ()
+  target_params: Any = ()
 
 
 class LearnerInit(Protocol):

@@ -112,7 +112,7 @@ class Learner(learning.Learner):
     for dataset in self._datasets[len(self._taken) :]:
       self._taken.append(next(dataset))
     taken, self._taken = self._taken, []
-    self.num_queued -= self._batch_size
+    self.num_queued -= self.num_taken
     ages = np.concatenate([sample.variables_steps for sample in taken])
     return [sample.batch for sample in taken], ages.tolist()
 

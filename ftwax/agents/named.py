@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
+from ftwax.agents import a2c, a3c, ftw, impala, ppo, r2d2, rl2, unreal
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 AGENTS: Mapping[str, type[config_lib.ActorCriticConfig]] = {
@@ -13,10 +13,11 @@ AGENTS: Mapping[str, type[config_lib.ActorCriticConfig]] = {
     ftw.FTWConfig,
     impala.IMPALAConfig,
     ppo.PPOConfig,
+    r2d2.R2D2Config,
     rl2.RL2Config,
     unreal.UNREALConfig,
   )
 }
 
 # Agents with the standard network, whose defaults suit any environment.
-STANDARD = ('impala', 'a2c', 'a3c', 'ppo')
+STANDARD = ('impala', 'a2c', 'a3c', 'ppo', 'r2d2')

@@ -46,6 +46,9 @@ class Transitions(NamedTuple):
     mask_tm1: float32 [T], 1 where an action was taken and 0 elsewhere.
     targets: computed on the whole batch before the first of several gradient
       steps on it, leaves [T, ...]; None for losses without such targets.
+    logits_t: those of the learner after the action, of the shapes of
+      `logits_tm1`, for losses of action values; None where there is no step
+      after an action.
   """
 
   logits_tm1: types.ArrayTree
@@ -57,22 +60,27 @@ class Transitions(NamedTuple):
   discount_t: types.Array
   mask_tm1: types.Array
   targets: types.ArrayTree = None
+  logits_t: types.ArrayTree = None
 
 
 class PolicyLossOutput(NamedTuple):
   """Losses of one stream, each [T] and zero where no action was taken.
 
   Attributes:
-    policy: float32 [T], loss whose gradient is the negative policy gradient.
+    policy: float32 [T], loss whose gradient is the negative policy gradient;
+      None for action values, whose agents have no policy beside them.
     value: float32 [T], half the squared error of the value.
-    entropy: float32 [T], entropy of the policy in nats.
+    entropy: float32 [T], entropy of the policy in nats; None likewise.
     metrics: scalars by name, for the log.
+    priority: float32 [], of the stream in a prioritized replay; None for losses
+      without.
   """
 
-  policy: types.Array
+  policy: types.Array | None
   value: types.Array
-  entropy: types.Array
+  entropy: types.Array | None
   metrics: Mapping[str, types.Array]
+  priority: types.Array | None = None
 
 
 class PolicyLoss(Protocol):
@@ -145,6 +153,7 @@ def make_transitions(
     r_t=clip_reward(timestep.reward[t], hyperparameters, return_scale),
     discount_t=hyperparameters.discount * timestep.discount[t],
     mask_tm1=make_mask(timestep),
+    logits_t=trees.take(output.logits, t),
   )
 
 

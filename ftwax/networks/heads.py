@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import haiku as hk
@@ -93,12 +93,76 @@ class Heads(parts.Part):
     style = layers.Style(self.activation, self.initializer)
     return ValueHead(self.value_hidden_sizes, self.noise, style)
 
+  def join(
+    self,
+    logits: types.ArrayTree,
+    value: Callable[[], types.Array],
+    mask: Callable[[types.ArrayTree], types.ArrayTree],
+  ) -> tuple[types.ArrayTree, types.Array]:
+    """Returns the network's logits and value, from those of the heads.
+
+    Args:
+      logits: of the policy head, [..., num_actions] for each part.
+      value: applies the value head; returns [...].
+      mask: forbids actions in logits.
+    """
+    return mask(logits), value()
+
   def with_size(self, size: int) -> 'Heads':
     """Returns a copy with `size` units in each hidden layer."""
     return self.replace(
       policy_hidden_sizes=(size,) * len(self.policy_hidden_sizes),
       value_hidden_sizes=(size,) * len(self.value_hidden_sizes),
     )
+
+
+@registry.register('heads.action_values')
+@dataclasses.dataclass(frozen=True)
+class ActionValues(Heads):
+  """Heads of agents that learn action values; the greedy policy is their mode.
+
+  Each part of an action has its own values. With `dueling`, the policy head has
+  advantages, to whose difference from their mean the value head's value is
+  added (Wang et al., 2016, arXiv:1511.06581, equation 9). The network's value
+  is that of the greedy action.
+
+  Attributes:
+    dueling: whether values and advantages have separate heads.
+  """
+
+  dueling: bool = True
+
+  def make_policy_head(self, action_parts: Any) -> 'PolicyHead':
+    """Makes the head of values or advantages; within a Haiku transform.
+
+    Raises:
+      ValueError: if a part of the action is not discrete.
+    """
+    for path, leaf in jax.tree.leaves_with_path(action_parts):
+      if distributions.num_choices(leaf) is None:
+        raise ValueError(
+          f'action_spec{jax.tree_util.keystr(path)} ({leaf!r}) must be discrete'
+          ' for action values, of which the largest is chosen; choose'
+          " agent='ppo', or wrap the environment."
+        )
+    return super().make_policy_head(action_parts)
+
+  def join(
+    self,
+    logits: types.ArrayTree,
+    value: Callable[[], types.Array],
+    mask: Callable[[types.ArrayTree], types.ArrayTree],
+  ) -> tuple[types.ArrayTree, types.Array]:
+    """Returns action values, and those of the greedy action."""
+    if self.dueling:
+      base = value()[..., None]
+      logits = jax.tree.map(
+        lambda part: base + part - jnp.mean(part, axis=-1, keepdims=True),
+        logits,
+      )
+    logits = mask(logits)
+    largest = [jnp.max(part, axis=-1) for part in jax.tree.leaves(logits)]
+    return logits, jnp.mean(jnp.stack(largest), axis=0)
 
 
 class PolicyHead(hk.Module):

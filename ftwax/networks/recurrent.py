@@ -362,12 +362,20 @@ class _ActorCritic:
     value_output: recurrence.CoreOutput,
   ) -> types.NetworkOutput:
     read = functools.partial(_read_layer, self.options)
-    # [..., B, num_actions]
-    logits = self.policy_head(read('policy_layer', output))
-    if self.has_action_mask:
-      action_mask = inputs.observation[types.ACTION_MASK]
-      logits = distributions.mask_logits(logits, action_mask)
-    value = self.value_head(read('value_layer', value_output))  # [..., B]
+
+    def mask(logits: types.ArrayTree) -> types.ArrayTree:
+      if not self.has_action_mask:
+        return logits
+      return distributions.mask_logits(
+        logits, inputs.observation[types.ACTION_MASK]
+      )
+
+    # [..., B, num_actions] and [..., B]
+    logits, value = self.options.join(
+      self.policy_head(read('policy_layer', output)),
+      lambda: self.value_head(read('value_layer', value_output)),
+      mask,
+    )
     return types.NetworkOutput(logits, value, output.features, output.auxiliary)
 
   def frame_head(self, name: str) -> Callable[[Any], types.ArrayTree]:

@@ -144,6 +144,7 @@ def heritage(members: types.TrainingState) -> dict[str, Any]:
       'opt_state',
       'observation_statistics',
       'return_statistics',
+      'target_params',
     )
   }
 

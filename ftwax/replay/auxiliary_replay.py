@@ -45,6 +45,11 @@ class AuxiliaryReplay:
   replay: functional.Replay
   batch_size: int
 
+  @property
+  def feeds_policy(self) -> bool:
+    """Whether the agent learns from it alone; see `prioritized_replay`."""
+    return False
+
   def init(self, key: types.Key) -> AuxiliaryState:
     """Returns an empty replay, given the random key of its samples."""
     return AuxiliaryState(self.replay.init(), key)

@@ -22,6 +22,53 @@ class Replay(parts.Part):
   capacity: int = parts.option(100, low=1)
 
 
+@registry.register('replay.prioritized')
+@dataclasses.dataclass(frozen=True)
+class Prioritized(Replay):
+  """Past trajectories that action values learn from, sampled by priority.
+
+  A trajectory is sampled with those before it, which refresh its recurrent
+  state (burn-in); adjacent samples thus overlap. Its priority is
+  `eta max |error| + (1 - eta) mean |error|` over its steps (Kapturowski et al.,
+  2019, section 2.3).
+
+  Attributes:
+    capacity: number of trajectories kept.
+    burn_in: number of trajectories before a sampled one through which the core
+      runs first, from the state that was stored with the earliest; 0 for the
+      stored state.
+    min_size: number of trajectories before learning begins.
+    samples_per_insert: how often each trajectory is sampled, on average.
+    priority_exponent: alpha; 0 samples uniformly.
+    importance_exponent: beta; 1 corrects for the priorities fully.
+    max_error_share: eta.
+    is_saved: whether checkpoints hold the replay. Without, a resumed run fills
+      it anew before it learns on.
+  """
+
+  capacity: int = parts.option(2048, low=1)
+  burn_in: int = parts.option(1, low=0, high=parts.MAX_UNROLLED)
+  min_size: int = parts.option(64, low=1)
+  samples_per_insert: float = parts.option(8.0, above=0)
+  priority_exponent: parts.Scalar = 0.9
+  importance_exponent: parts.Scalar = parts.scalar(0.6, high=1.0)
+  max_error_share: parts.Scalar = parts.scalar(0.9, high=1.0)
+  is_saved: bool = True
+
+  def __post_init__(self) -> None:
+    """Checks that learning can begin."""
+    super().__post_init__()
+    for name, size in (
+      ('min_size', self.min_size),
+      ('burn_in + 1', self.burn_in + 1),
+    ):
+      if size > self.capacity:
+        raise ValueError(
+          f'capacity ({self.capacity}) of Prioritized must not be below {name}'
+          f' ({size}), which it would never hold; choose {2 * size}.'
+        )
+
+
 @registry.register('replay.queue')
 @dataclasses.dataclass(frozen=True)
 class Queue(parts.Part):

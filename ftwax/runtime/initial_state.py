@@ -26,6 +26,7 @@ _PARTS = (
   'opt_state',
   'observation_statistics',
   'return_statistics',
+  'target_params',
 )
 
 

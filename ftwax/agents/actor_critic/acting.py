@@ -1,7 +1,7 @@
 """Acting as pure functions, batched over environments."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import dm_env
 import jax
@@ -13,10 +13,18 @@ from ftwax.agents.actor_critic import normalization
 from ftwax.networks import recurrence
 
 
+# Chooses actions, given a random key, the network's logits [B, num_actions] for
+# each part, and the agent's hyperparameters.
+Choose = Callable[
+  [types.Key, types.ArrayTree, types.Hyperparameters], types.ArrayTree
+]
+
+
 def make_actor_core(
   network: types.RecurrentNetwork,
   environment_spec: types.EnvironmentSpec,
   greedy: bool = False,
+  choose: Choose | None = None,
 ) -> types.ActorCore:
   """Makes the functions of an actor.
 
@@ -25,6 +33,8 @@ def make_actor_core(
     environment_spec: its action spec defines the parts of the action.
     greedy: takes the most probable action instead of sampling one, and
       applies the network without seeds, hence without noise.
+    choose: chooses actions otherwise; by default they are sampled from the
+      policy.
 
   Returns:
     The actor's functions.
@@ -33,7 +43,7 @@ def make_actor_core(
   return types.ActorCore(
     init=functools.partial(_init, network, environment_spec.actions),
     select_action=functools.partial(
-      _select_action, network, environment_spec, greedy
+      _select_action, network, environment_spec, greedy, choose or _sample
     ),
     get_extras=_get_extras,
     replace_action=functools.partial(_replace_action, environment_spec.actions),
@@ -116,10 +126,20 @@ def _as_specified(
   return timestep._replace(observation=types.see_public(seen, public))
 
 
+def _sample(
+  key: types.Key,
+  logits: types.ArrayTree,
+  hyperparameters: types.Hyperparameters,
+) -> types.ArrayTree:
+  del hyperparameters
+  return distributions.sample(key, logits)
+
+
 def _select_action(
   network: types.RecurrentNetwork,
   environment_spec: types.EnvironmentSpec,
   greedy: bool,
+  choose: Choose,
   variables: types.ActorVariables,
   timestep: dm_env.TimeStep,
   state: types.ActorState,
@@ -144,7 +164,7 @@ def _select_action(
   if greedy:
     action = distributions.mode(output.logits)
   else:
-    action = distributions.sample(sample_key, output.logits)
+    action = choose(sample_key, output.logits, variables.hyperparameters)
   if getattr(environment_spec, 'absences', False):  # Acme's has none.
     # The last decision is the one before the next.
     recurrent_state, action = trees.where_rows(

@@ -9,6 +9,7 @@ from which the learner samples its initial value.
 
 import copy
 import dataclasses
+import fractions
 import functools
 import math
 from collections.abc import Callable
@@ -117,6 +118,12 @@ class ActorCriticConfig(parts.Part):
   # Name of the agent.
   name: ClassVar[str] = 'actor_critic'
   is_nested: ClassVar[bool] = False
+  # Whether it learns from a prioritized replay, not from fresh trajectories.
+  learns_from_replay: ClassVar[bool] = False
+  # Whether it has action values, and no policy beside them.
+  learns_action_values: ClassVar[bool] = False
+  # Its target parameters, a part of `target_parameters`.
+  target: ClassVar[Any] = None
 
   learning_rate: Scalar = 2e-3
   max_gradient_norm: Scalar = parts.scalar(0.5, unlimited=True)
@@ -268,6 +275,15 @@ class ActorCriticConfig(parts.Part):
     return self.queue.max_size or max(32, self.batch_size)
 
   @property
+  def trajectories_per_update(self) -> fractions.Fraction:
+    """Number of fresh trajectories for each update."""
+    return fractions.Fraction(self.batch_size)
+
+  def _steps_between_updates(self, members: int) -> float:
+    trajectories = members * float(self.trajectories_per_update)
+    return trajectories * self.sequence_length
+
+  @property
   def steps_per_update(self) -> int:
     """Number of optimizer steps in an update."""
     return self.num_epochs * self.num_minibatches
@@ -325,8 +341,7 @@ class ActorCriticConfig(parts.Part):
     self: _Config, num_steps: float, members: int = 1
   ) -> _Config:
     """Returns a copy that decays over so many steps of all members together."""
-    steps_per_update = members * self.batch_size * self.sequence_length
-    steps = max(1.0, num_steps / steps_per_update)
+    steps = max(1.0, num_steps / self._steps_between_updates(members))
     return self.replace(decay=self.decay.replace(steps=steps))
 
   def scheduled(
@@ -348,7 +363,7 @@ class ActorCriticConfig(parts.Part):
       **schedules: factors by names of hyperparameters, as functions of a number
         of steps.
     """
-    steps_per_update = members * self.batch_size * self.sequence_length
+    steps_per_update = self._steps_between_updates(members)
     made = (
       optimization.tabulate(name, schedule, num_steps, steps_per_update)
       for name, schedule in schedules.items()

@@ -28,6 +28,8 @@ def batch_axes(batch: types.LearnerBatch) -> types.LearnerBatch:
     reward_prediction=(
       prediction and types.RewardPredictionBatch(1, 0, NO_AXIS)
     ),
+    burn_in=(TRAJECTORY_AXIS,) * len(batch.burn_in),
+    weight=None if batch.weight is None else 0,
   )
 
 
@@ -81,7 +83,13 @@ def _change_parts(
     replay = replay._replace(trajectory=change(replay.trajectory))
   if prediction is not None:
     prediction = change_prediction(prediction)
-  return types.LearnerBatch(change(batch.trajectory), replay, prediction)
+  return types.LearnerBatch(
+    change(batch.trajectory),
+    replay,
+    prediction,
+    tuple(map(change, batch.burn_in)),
+    batch.weight,
+  )
 
 
 def take_columns(

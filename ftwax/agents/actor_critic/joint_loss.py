@@ -8,6 +8,12 @@ import jax.numpy as jnp
 from ftwax import parts, trees, types
 from ftwax.agents.actor_critic import acting, auxiliary, batches
 from ftwax.losses import policy_loss as policy_loss_lib
+from ftwax.losses import q_learning
+
+
+# The entry of metrics with the priorities of the sequences, float32 [B], if the
+# loss has any; the others are scalars.
+PRIORITIES = 'priorities'
 
 
 class Objective(NamedTuple):
@@ -53,6 +59,13 @@ def joint_loss(
   if batch.reward_prediction is not None:
     is_live[auxiliary.REWARD_PREDICTION] = batch.reward_prediction.is_live
   unrolled = _unroll(objective.network, params, hyperparameters, trajectories)
+  replayed = None
+  if batch.replay is not None:
+    replayed = unrolled[1]
+  elif objective.config.learns_from_replay:
+    # What the action values learn from is past trajectories already.
+    replayed = unrolled[0]
+    is_live[auxiliary.REPLAY] = jnp.bool_(True)
   agent = parts.bind(objective.config, hyperparameters)
   transitions = policy_loss_lib.make_transitions(
     unrolled[0].output, batch.trajectory, agent, return_scale
@@ -63,7 +76,7 @@ def joint_loss(
     heads=objective.network.heads,
     agent=agent,
     fresh=unrolled[0],
-    replay=None if batch.replay is None else unrolled[1],
+    replay=replayed,
     reward_prediction=batch.reward_prediction,
     observation_spec=objective.observation_spec,
     return_scale=return_scale,
@@ -195,6 +208,79 @@ def make_targets(
   ).targets
 
 
+def refresh_state(
+  objective: Objective,
+  params: types.Params,
+  hyperparameters: types.Hyperparameters,
+  batch: types.LearnerBatch,
+) -> types.LearnerBatch:
+  """Replaces recurrent states of a batch by those after its burn-in.
+
+  A trajectory that does not continue the one before it, as after a restart of
+  its environment or an absence, keeps the state that it was stored with.
+
+  Args:
+    objective: static.
+    params: those that the states are computed with.
+    hyperparameters: the agent's hyperparameters.
+    batch: its rewards are the agent's own.
+
+  Returns:
+    The batch without burn-in; no gradient flows through the states.
+  """
+  following = (*batch.burn_in[1:], batch.trajectory)
+  state = (batch.burn_in or following)[0].recurrent_state
+  for past, present in zip(batch.burn_in, following, strict=True):
+    steps = past._replace(recurrent_state=(), logits=())
+    # The last timestep is the first of the next trajectory.
+    steps = trees.take(steps, slice(None, -1))
+    _, after = objective.network.unroll(
+      params,
+      hyperparameters,
+      steps.seed,
+      acting.make_network_input(steps.timestep, steps.previous_action),
+      acting.is_first(steps.timestep),
+      state,
+    )
+    # Each decision of a stream has the next seed.
+    continues = past.seed[-1] == present.seed[0]
+    state = trees.where_rows(continues, after, present.recurrent_state)
+  trajectory = batch.trajectory._replace(
+    recurrent_state=jax.lax.stop_gradient(state)
+  )
+  return batch._replace(trajectory=trajectory, burn_in=())
+
+
+def make_q_targets(
+  objective: Objective,
+  target_params: types.Params,
+  hyperparameters: types.Hyperparameters,
+  batch: types.LearnerBatch,
+) -> q_learning.QTargets:
+  """Computes what the target network gives to the loss, leaves [T, B, ...].
+
+  Args:
+    objective: static.
+    target_params: parameters of the target network, which refresh the states
+      that it starts from.
+    hyperparameters: the agent's hyperparameters.
+    batch: its rewards are the agent's own.
+  """
+  batch = refresh_state(objective, target_params, hyperparameters, batch)
+  (unrolled,) = _unroll(
+    objective.network, target_params, hyperparameters, [batch.trajectory]
+  )
+  shape = batch.trajectory.timestep.reward[1:].shape
+  weight = jnp.ones(shape[1:]) if batch.weight is None else batch.weight
+  targets: q_learning.QTargets = jax.lax.stop_gradient(
+    q_learning.QTargets(
+      trees.take(unrolled.output.logits, slice(1, None)),
+      jnp.broadcast_to(weight, shape),
+    )
+  )
+  return targets
+
+
 def _old_transitions(
   objective: Objective,
   params: types.Params,
@@ -225,7 +311,8 @@ def _old_transitions(
   )
   targets = agent.targets_fn(transitions, agent)
   old: policy_loss_lib.Transitions = jax.lax.stop_gradient(
-    transitions._replace(targets=targets)
+    # No step that is taken out of order has another after it.
+    transitions._replace(targets=targets, logits_t=None)
   )
   return old
 
@@ -275,22 +362,26 @@ def _policy_loss(
     in_axes=1,
     axis_name=policy_loss_lib.STREAMS,
   )(transitions)
-  policy, value, entropy = map(
-    jnp.sum, (losses.policy, losses.value, losses.entropy)
-  )
-  loss = policy + agent.baseline_cost * value - agent.entropy_cost * entropy
+  sums = {'value_loss': jnp.sum(losses.value)}
+  loss = agent.baseline_cost * sums['value_loss']
+  if losses.policy is not None:
+    sums['policy_loss'] = jnp.sum(losses.policy)
+    loss = sums['policy_loss'] + loss
+  if losses.entropy is not None:
+    sums['entropy'] = jnp.sum(losses.entropy)
+    loss = loss - agent.entropy_cost * sums['entropy']
   num_transitions = _count(transitions)
   counts = jnp.sum(transitions.mask_tm1, axis=0)  # [B]
   metrics = {
-    'policy_loss': policy / num_transitions,
-    'value_loss': value / num_transitions,
-    'entropy': entropy / num_transitions,
+    **{name: total / num_transitions for name, total in sums.items()},
     # Streams count by their numbers of actions.
     **{
       name: jnp.sum(metric * counts) / num_transitions
       for name, metric in losses.metrics.items()
     },
   }
+  if losses.priority is not None:
+    metrics[PRIORITIES] = losses.priority
   return loss, metrics
 
 

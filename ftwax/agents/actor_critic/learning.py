@@ -128,6 +128,10 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
     return_statistics=(
       normalization.init_returns() if static.config.normalize_returns else ()
     ),
+    # A copy, since a state that is donated must not hold a buffer twice.
+    target_params=(
+      () if static.config.target is None else jax.tree.map(jnp.copy, params)
+    ),
   )
 
 
@@ -156,7 +160,17 @@ def _update(
   return_scale = normalization.return_scale(return_statistics)
   old = static.objective, state.params, hyperparameters, seen.trajectory
   inputs: _StepInputs | joint_loss.Steps
-  if static.shuffles_transitions:
+  if static.config.target is not None:
+    inputs = _StepInputs(
+      joint_loss.refresh_state(
+        static.objective, state.params, hyperparameters, seen
+      ),
+      joint_loss.make_q_targets(
+        static.objective, state.target_params, hyperparameters, seen
+      ),
+      return_scale,
+    )
+  elif static.shuffles_transitions:
     inputs = joint_loss.make_steps(*old, return_scale)
   else:
     targets = joint_loss.make_targets(*old, return_scale)
@@ -182,6 +196,13 @@ def _update(
     ),
     return_statistics=return_statistics,
   )
+  if static.config.target is not None:
+    target = parts.bind(static.config, hyperparameters).target
+    new_state = new_state._replace(
+      target_params=target.update(
+        state.target_params, new_state.params, new_state.steps
+      )
+    )
   return new_state, {
     **metrics,
     'learning_rate': hyperparameters.learning_rate,  # As it is annealed.
@@ -316,6 +337,10 @@ def learn(
       past = trees.take(rollouts, index)
       reward_class = replay.classify(past, state.internal_rewards)
       replay_state = replay.add(replay_state, past, reward_class)
+    if replay.feeds_policy:
+      return _learn_by_priority(
+        learner, replay, num_updates, state, replay_state
+      )
   if num_updates > 1:
     # Later updates have other parameters.
     trajectories = trajectories._replace(value=None)
@@ -337,6 +362,55 @@ def learn(
     step,
     (state, replay_state),
     _make_batches(trajectories, num_updates),
+  )
+  return state, replay_state, rows
+
+
+def _learn_by_priority(
+  learner: types.LearnerCore,
+  replay: Any,
+  num_updates: int,
+  state: types.TrainingState,
+  replay_state: Any,
+) -> tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]]:
+  """Learns from a prioritized replay; see `learn`.
+
+  Until the replay has its minimum size, updates change nothing but their count.
+  """
+
+  def step(
+    carry: tuple[types.TrainingState, Any], _: None
+  ) -> tuple[
+    tuple[types.TrainingState, Any], tuple[types.Metrics, types.Array]
+  ]:
+    state, replay_state = carry
+    numbers = state.hyperparameters.replay
+    replay_state, drawn = replay.draw(replay_state, numbers)
+
+    def update() -> tuple[types.TrainingState, Any]:
+      return learner.update(state, drawn.batch)
+
+    def wait() -> tuple[types.TrainingState, Any]:
+      _, metrics = jax.eval_shape(update)
+      nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
+      return state._replace(steps=state.steps + 1), nothing
+
+    state, metrics = jax.lax.cond(drawn.is_ready, update, wait)
+    metrics = dict(metrics)
+    priorities = metrics.pop(joint_loss.PRIORITIES)
+    replay_state = jax.lax.cond(
+      drawn.is_ready,
+      lambda: replay.update_priorities(
+        replay_state, drawn, priorities, numbers
+      ),
+      lambda: replay_state,
+    )
+    size = replay.replay.total_size(replay_state.replay)
+    metrics['replay_size'] = size.astype(jnp.float32)
+    return (state, replay_state), (metrics, state.skipped_in_a_row)
+
+  (state, replay_state), rows = jax.lax.scan(
+    step, (state, replay_state), length=num_updates
   )
   return state, replay_state, rows
 

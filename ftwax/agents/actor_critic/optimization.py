@@ -130,7 +130,7 @@ class Schedule(parts.Part):
 
 
 def tabulate(
-  name: str, schedule: optax.Schedule, num_steps: float, steps_per_update: int
+  name: str, schedule: optax.Schedule, num_steps: float, steps_per_update: float
 ) -> Schedule:
   """Makes a schedule of updates from one of environment steps.
 

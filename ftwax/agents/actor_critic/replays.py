@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 
@@ -10,6 +11,7 @@ from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.replay import (
   auxiliary_replay,
+  prioritized_replay,
   replay_options,
   trajectories,
 )
@@ -35,6 +37,8 @@ class Replays:
     """Options of the replay that the auxiliary tasks learn from."""
     config = self.config
     replays = auxiliary.REPLAY in auxiliary.sources(config.all_tasks)
+    # Tasks of such an agent learn from the sequences that it learns from.
+    replays &= not config.learns_from_replay
     options = replay_options.ReplayOptions(
       replay_capacity=config.replay.capacity if replays else 0,
       delta_encodes=config.queue.delta_encode,
@@ -55,14 +59,29 @@ class Replays:
       self.environment_spec, state.recurrent_state, self.config.sequence_length
     )
 
-  def make_auxiliary(
+  def make(
     self, num_environments: int
   ) -> auxiliary_replay.AuxiliaryReplay | None:
-    """Returns the on-device replay of the auxiliary tasks; None without any.
+    """Returns the replay on the device: of the agent, or of auxiliary tasks.
 
     Args:
       num_environments: number of trajectories added at a time.
+
+    Returns:
+      The replay; None if neither needs one.
+
+    Raises:
+      ValueError: if it does not hold a sample of each environment.
     """
+    if self.config.learns_from_replay:
+      options: Any = self.config.replay
+      return prioritized_replay.make_prioritized_replay(
+        options,
+        self.options,
+        self.template,
+        self.config.batch_size,
+        num_environments,
+      )
     return auxiliary_replay.make_auxiliary_replay(
       self.options, self.template, self.config.batch_size, num_environments
     )

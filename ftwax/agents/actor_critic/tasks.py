@@ -276,6 +276,10 @@ class ValueReplay(Task):
   cost: parts.Scalar = 1.0
   name: str = 'value_replay'
 
+  def check(self, agent: Any) -> None:
+    """Raises a ValueError if the agent has no value of its own."""
+    _check_policy(self, agent)
+
   def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
@@ -304,7 +308,8 @@ class OffPolicy(Task):
   name: str = 'off_policy'
 
   def check(self, agent: Any) -> None:
-    """Raises a ValueError if another task learns the same value."""
+    """Raises a ValueError if something else learns the same value."""
+    _check_policy(self, agent)
     if any(isinstance(task, ValueReplay) for task in agent.tasks):
       raise ValueError(
         f'tasks ({agent.tasks}) must not have value_replay with off_policy,'
@@ -382,6 +387,16 @@ class LatentKL(Task):
       'prior_fixed': kl.prior_fixed / num_steps,
       'tick_fraction': jnp.mean(tick[-1].astype(jnp.float32)),
     }
+
+
+def _check_policy(task: Task, agent: Any) -> None:
+  """Raises a ValueError if an agent has action values."""
+  if agent.learns_action_values:
+    raise ValueError(
+      f'tasks ({task.name}) must not train the policy and value of'
+      f' {agent.name}, which has action values, from which both follow; leave'
+      ' it out.'
+    )
 
 
 def _find_latents(auxiliary: Any) -> Iterator[tuple[Any, Any, Any]]:

@@ -1,6 +1,6 @@
 """Numbers of steps, rows and updates in iterations, calls and rounds."""
 
-import math
+import fractions
 from typing import NamedTuple
 
 import jax
@@ -18,6 +18,10 @@ _MULTIPLE_ON_ACCELERATORS = 8
 MAX_OVERSHOOT = 0.1
 
 
+# Most rollouts between two updates from a replay.
+_MAX_ROLLOUTS = 128
+
+
 class Sizes(NamedTuple):
   """Sizes of an iteration.
 
@@ -26,25 +30,33 @@ class Sizes(NamedTuple):
     num_rows: M, number of rows of a member's rollout.
     batch_size: B, number of trajectories in an update.
     num_members: N.
+    fresh: number of fresh trajectories for each update; None for B, each of
+      which is used once.
   """
 
   sequence_length: int
   num_rows: int
   batch_size: int
   num_members: int = 1
+  fresh: fractions.Fraction | None = None
 
   @property
   def num_rollouts(self) -> int:
     """R, number of rollouts per iteration, all with the same policy.
 
-    It is the smallest with which each trajectory is in one batch.
+    It is the smallest with which each trajectory is in one batch or, where
+    batches are sampled, with which there is a whole number of updates.
     """
-    return math.lcm(self.batch_size, self.num_rows) // self.num_rows
+    return (self.num_rows / self._fresh).denominator
 
   @property
   def num_updates(self) -> int:
     """U, number of updates per iteration."""
-    return math.lcm(self.batch_size, self.num_rows) // self.batch_size
+    return (self.num_rows / self._fresh).numerator
+
+  @property
+  def _fresh(self) -> fractions.Fraction:
+    return self.fresh or fractions.Fraction(self.batch_size)
 
   @property
   def steps_per_iteration(self) -> int:
@@ -96,11 +108,24 @@ class Sizes(NamedTuple):
 
 
 def make_sizes(parts: prepare.Prepared) -> Sizes:
-  """Returns the sizes of a run's iterations."""
+  """Returns the sizes of a run's iterations.
+
+  Raises:
+    ValueError: if updates from a replay would be too far apart.
+  """
   agent, seating = parts.experiment.agent, parts.seating
-  return Sizes(
+  sizes = Sizes(
     agent.sequence_length,
     seating.seats_per_member,
     agent.batch_size,
     seating.num_members,
+    agent.trajectories_per_update,
   )
+  if agent.learns_from_replay and sizes.num_rollouts > _MAX_ROLLOUTS:
+    raise ValueError(
+      f'samples_per_insert ({agent.replay.samples_per_insert}) must give a'
+      f' whole number of updates of {sizes.batch_size} samples after at most'
+      f' {_MAX_ROLLOUTS} times {sizes.num_rows} trajectories; choose'
+      f' {sizes.batch_size / sizes.num_rows:g}.'
+    )
+  return sizes

@@ -164,7 +164,7 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
     ),
     actor=parts.policy,
     learner=parts.learner,
-    replay=parts.replays.make_auxiliary(sizes.num_rows),
+    replay=parts.replays.make(sizes.num_rows),
     config=parts.experiment.population,
     sizes=sizes,
     evolve=parts.evolve if parts.experiment.population.exploits else None,

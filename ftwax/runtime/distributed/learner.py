@@ -40,13 +40,14 @@ class Learner:
       make_learner: makes what updates the members; see `learning.Learner`.
     """
     num_members = parts.experiment.population.num_members // num_learners
-    self._batch_size = parts.experiment.agent.batch_size
     self._is_restored = False
     self._rows: list[Mapping[str, Any]] = []
     self._learner: learning.Learner = make_learner(
       parts,
       num_members,
-      _make_mesh(num_devices, num_members, self._batch_size),
+      _make_mesh(
+        num_devices, num_members, parts.experiment.agent.batch_size
+      ),
     )
     self._logger = loggers.TimeFilter(_Rows(self._rows), _LOG_PERIOD_S)
     self._max_skipped = parts.experiment.agent.max_skipped_updates
@@ -73,7 +74,7 @@ class Learner:
     self._check_restored()
     self._learner.insert(*items)
     updates = False
-    while self._learner.num_queued >= self._batch_size:
+    while self._learner.num_queued >= self._learner.num_taken:
       self._members, row, skipped = self._learner.update(self._members)
       self._logger.write({**row, 'learner_steps': self._num_steps})
       faults.check_skipped(skipped, self._max_skipped)

@@ -5,11 +5,13 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftwax import compilation, trees, types
 from ftwax.agents.actor_critic import learning
 from ftwax.runtime import prepare, sharding
+from ftwax.runtime.device import sizes as sizes_lib
 from ftwax.runtime.local import acting
 
 
@@ -17,9 +19,11 @@ class Learner:
   """Updates `N` members, each on batches of its own, as `learning.learn` does.
 
   Attributes:
-    replay: tables for auxiliary tasks, leaves [N, ...]; `()` if no task needs
-      them.
+    replay: tables of the agent or of auxiliary tasks, leaves [N, ...]; `()` if
+      neither needs them.
     num_queued: number of trajectories of each member that wait for an update.
+    num_taken: number of trajectories of each member that `update` takes.
+    num_updates: number of updates that it does on them.
   """
 
   def __init__(
@@ -43,7 +47,13 @@ class Learner:
     check_devices(mesh, num_members, agent.batch_size)
     self.replay: Any = ()
     self.num_queued = 0
-    self._batch_size = agent.batch_size
+    self.num_taken, self.num_updates, self._num_rows = agent.batch_size, 1, 1
+    if agent.learns_from_replay:
+      # Whole rollouts, whose rows continue those of the rollout before.
+      sizes = sizes_lib.make_sizes(parts)
+      self._num_rows = sizes.num_rows
+      self.num_taken = sizes.num_rollouts * sizes.num_rows
+      self.num_updates = sizes.num_updates
     self._num_members = num_members
     self._mesh = mesh
     self._core = parts.learner
@@ -98,14 +108,14 @@ class Learner:
   def update(
     self, members: types.TrainingState
   ) -> tuple[types.TrainingState, dict[str, Any], int]:
-    """Does an update on the oldest trajectories, for which there are enough.
+    """Does `num_updates` on the oldest trajectories, of which there are enough.
 
     Args:
       members: before, leaves [N, ...].
 
     Returns:
-      The new members; metrics, a number or [N]; and the largest number of
-      updates that one of them skipped in a row.
+      The new members; metrics, a number or [N], means over updates; and the
+      largest number of updates that one of them skipped in a row.
     """
     batch, ages = self._take()
     num_updates = int(np.max(members.steps))
@@ -124,14 +134,16 @@ class Learner:
 
   def _make_update(self, parts: prepare.Prepared) -> None:
     """Makes the tables, and the function that updates members and tables."""
-    replay = parts.replays.make_auxiliary(self._batch_size)
+    is_source = parts.experiment.agent.learns_from_replay
+    num_rows = self._num_rows if is_source else self.num_taken
+    replay = parts.replays.make(num_rows)
     if replay is not None:
       # Others than the keys of the members.
       key = jax.random.fold_in(parts.key, self._num_members)
       keys = jax.random.split(key, self._num_members)
       self.replay = self.place(jax.jit(jax.vmap(replay.init))(keys))
     over_members = sharding.over_members(
-      functools.partial(learning.learn, self._core, replay, 1),
+      functools.partial(learning.learn, self._core, replay, self.num_updates),
       self._num_members,
       in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),
       out_axes=(0, 0, 1),
@@ -140,21 +152,24 @@ class Learner:
     )
 
     def update(members: types.TrainingState, replay: Any, batch: Any) -> Any:
-      # Of one rollout, [1, T, N, B, ...]; the report is of one update.
-      batch = jax.tree.map(lambda leaf: leaf[None], batch)
-      members, replay, report = over_members(members, replay, batch)
-      return members, replay, trees.take(report, 0)
+      # [R, T, N, M, ...]
+      batch = _split(batch, num_rows)
+      members, replay, (metrics, skipped) = over_members(members, replay, batch)
+      if self.num_updates > 1:
+        metrics = jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
+        return members, replay, (metrics, jnp.max(skipped, axis=0))
+      return members, replay, trees.take((metrics, skipped), 0)
 
     # Tables are large, so updates change them in place.
     self._update = compilation.jit(update, donate_argnums=1, **self._options)
 
   def _take(self) -> tuple[types.Trajectory, list[int]]:
-    """Takes the oldest `B` trajectories of each member, and their ages."""
+    """Takes the oldest trajectories of each member, and their ages."""
     parts: list[types.Trajectory] = []
     ages: list[int] = []
-    while len(ages) < self._batch_size:
+    while len(ages) < self.num_taken:
       trajectories, num_updates = self._queue.popleft()
-      missing = self._batch_size - len(ages)
+      missing = self.num_taken - len(ages)
       num_rows = trajectories.timestep.step_type.shape[2]
       if num_rows > missing:
         rest = acting.take(trajectories, slice(missing, None))
@@ -162,12 +177,25 @@ class Learner:
         trajectories = acting.take(trajectories, slice(missing))
       parts.append(trajectories)
       ages += [num_updates] * min(num_rows, missing)
-    self.num_queued -= self._batch_size
+    self.num_queued -= self.num_taken
     if len(parts) == 1:
       return parts[0], ages
     return acting.map_rows(
       lambda axis, *leaves: np.concatenate(leaves, axis), *parts
     ), ages
+
+
+def _split(trajectories: types.Trajectory, num_rows: int) -> types.Trajectory:
+  """Splits trajectories [T, N, R * M, ...] into rollouts [R, T, N, M, ...]."""
+
+  def split(axis: int, leaf: types.Array) -> types.Array:
+    # Not -1, since a leaf of the recurrent state may be empty.
+    rows = leaf.shape[axis] // num_rows, num_rows
+    shape = *leaf.shape[:axis], *rows, *leaf.shape[axis + 1 :]
+    return jnp.moveaxis(leaf.reshape(shape), axis, 0)
+
+  split_up: types.Trajectory = acting.map_rows(split, trajectories)
+  return split_up
 
 
 def check_devices(

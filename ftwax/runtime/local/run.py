@@ -244,7 +244,7 @@ class _Run:
       np.asarray(members.internal_rewards),
     )
     rows, skipped = [], 0
-    for _ in range(num_updates):
+    for _ in range(num_updates // self._learner.num_updates):
       members, row, in_a_row = self._learner.update(members)
       rows.append(row)
       skipped = max(skipped, in_a_row)
