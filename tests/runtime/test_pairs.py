@@ -75,8 +75,16 @@ def make_environment():
   return functional.FunctionalEnvironment(SPEC, reset, step)
 
 
+# Agents with action values, which learn no policy and no value beside them.
+OF_VALUES = {
+  name for name, kind in named.AGENTS.items() if kind.learns_action_values
+}
+
+
 def fits(case):
   """Returns whether an agent can be made so: only an RPTH has latents."""
+  if OF_VALUES & set(case) and {'value_replay', 'off_policy'} & set(case):
+    return False
   return 'latent_kl' not in case or set(case) & {'rpth', 'rpth_dnc'}
 
 
@@ -91,6 +99,7 @@ def make_cover():
   pairs -= {
     (core, 'latent_kl') for core in CORES if not core.startswith('rpth')
   }
+  pairs -= set(itertools.product(OF_VALUES, ('value_replay', 'off_policy')))
   cases = [case for case in itertools.product(*FACTORS) if fits(case)]
   cover = []
   while pairs:
@@ -112,7 +121,18 @@ def make_agent(agent, core, *names):
   task_entries = {
     'pixel_control': tasks.PixelControl(entry='frame', cell_size=8)
   }
-  return named.AGENTS[agent](
+  kind = named.AGENTS[agent]
+  options = {
+    'num_minibatches': 1,
+    'num_epochs': 1,
+    'replay': replay_options.Replay(capacity=4),
+  }
+  if kind.learns_from_replay:
+    replay = replay_options.Prioritized(
+      capacity=8, min_size=4, samples_per_insert=1.0
+    )
+    options = {'replay': replay}
+  return kind(
     core=CORES[core],
     torso=torsos.Torso(hidden_sizes=(3,), entries={'frame': 'mlp'}),
     tasks=tuple(
@@ -120,9 +140,7 @@ def make_agent(agent, core, *names):
     ),
     sequence_length=4,
     batch_size=2,
-    num_minibatches=1,
-    num_epochs=1,
-    replay=replay_options.Replay(capacity=4),
+    **options,
   )
 
 
@@ -197,6 +215,8 @@ FIRST = [
   ('ftw', 'lru', 'reward_prediction', 'distributed'),
   ('impala', 'min_gru', 'value_replay', 'device'),
   ('ppo', 'rpth', 'latent_kl', 'local'),
+  ('r2d2', 'dnc', 'pixel_control', 'device'),
+  ('r2d2', 'lstm', 'reward_prediction', 'local'),
   ('rl2', 'feed_forward', 'none', 'local'),
   ('unreal', 'stacked_lstm', 'off_policy', 'distributed'),
 ]
@@ -215,11 +235,12 @@ def test_the_cases_have_each_value_and_each_pair():
   for one, other in itertools.combinations(FACTORS, 2):
     for pair in itertools.product(one, other):
       if pair not in pairs:
-        # The only one that cannot be made, and is refused.
-        assert pair[1] == 'latent_kl' and not pair[0].startswith('rpth')
-        agent = 'ppo'
-        with pytest.raises(ValueError, match='latent_kl'):
-          make_agent(agent, *pair).make_network(SPEC)
+        # Those that cannot be made, and are refused.
+        assert not fits(pair)
+        first, task = pair
+        made = (first, 'lstm') if first in OF_VALUES else ('ppo', first)
+        with pytest.raises(ValueError, match=task):
+          make_agent(*made, task).make_network(SPEC)
 
 
 @pytest.mark.parametrize('case', FIRST, ids='-'.join)

@@ -1,5 +1,6 @@
 """The loss of an agent: policy, value, entropy and auxiliary tasks, summed."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -228,9 +229,9 @@ def refresh_state(
   Returns:
     The batch without burn-in; no gradient flows through the states.
   """
-  following = (*batch.burn_in[1:], batch.trajectory)
-  state = (batch.burn_in or following)[0].recurrent_state
-  for past, present in zip(batch.burn_in, following, strict=True):
+  sequence = (*batch.burn_in, batch.trajectory)
+  state = sequence[0].recurrent_state
+  for past, present in itertools.pairwise(sequence):
     steps = past._replace(recurrent_state=(), logits=())
     # The last timestep is the first of the next trajectory.
     steps = trees.take(steps, slice(None, -1))

@@ -158,28 +158,11 @@ def _update(
     parts.bind(static.config, hyperparameters),
   )
   return_scale = normalization.return_scale(return_statistics)
-  old = static.objective, state.params, hyperparameters, seen.trajectory
-  inputs: _StepInputs | joint_loss.Steps
-  if static.config.target is not None:
-    inputs = _StepInputs(
-      joint_loss.refresh_state(
-        static.objective, state.params, hyperparameters, seen
-      ),
-      joint_loss.make_q_targets(
-        static.objective, state.target_params, hyperparameters, seen
-      ),
-      return_scale,
-    )
-  elif static.shuffles_transitions:
-    inputs = joint_loss.make_steps(*old, return_scale)
-  else:
-    targets = joint_loss.make_targets(*old, return_scale)
-    inputs = _StepInputs(seen, targets, return_scale)
   learned, metrics = take_steps(
     static,
     hyperparameters,
     _Learned(state.params, state.opt_state),
-    inputs,
+    _make_inputs(static, state, hyperparameters, seen, return_scale),
   )
   if return_scale is not None:
     metrics['return_scale'] = return_scale
@@ -208,6 +191,33 @@ def _update(
     'learning_rate': hyperparameters.learning_rate,  # As it is annealed.
     'skipped_updates': new_state.skipped,
   }
+
+
+def _make_inputs(
+  static: _Static,
+  state: types.TrainingState,
+  hyperparameters: types.Hyperparameters,
+  batch: types.LearnerBatch,
+  return_scale: types.Array | None,
+) -> _StepInputs | joint_loss.Steps:
+  """Returns the inputs of optimizer steps, with their targets."""
+  objective = static.objective
+  if static.config.target is not None:
+    online, target = (
+      (objective, params, hyperparameters, batch)
+      for params in (state.params, state.target_params)
+    )
+    return _StepInputs(
+      joint_loss.refresh_state(*online),
+      joint_loss.make_q_targets(*target),
+      return_scale,
+    )
+  old = objective, state.params, hyperparameters, batch.trajectory
+  if static.shuffles_transitions:
+    return joint_loss.make_steps(*old, return_scale)
+  return _StepInputs(
+    batch, joint_loss.make_targets(*old, return_scale), return_scale
+  )
 
 
 def _several_steps(
