@@ -11,10 +11,16 @@ from ftwax.acme import actor, adders, datasets, learner, tables, variables
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import replays
 from ftwax.records import loggers
+from ftwax.replay import replay_options
 
 
 def make_tables(replay: replays.Replays) -> list[Any]:
-  """Returns the tables of a Reverb server."""
+  """Returns the tables of a Reverb server.
+
+  Raises:
+    ValueError: if the agent learns from another replay.
+  """
+  replays.choose(replay_options.REVERB, replay.config)
   return [
     tables.make_queue(tables.QUEUE, replay.config.queue_size, replay.template),
     *tables.make_auxiliary_tables(replay.options, replay.template),
@@ -66,7 +72,11 @@ class Builder:
     Args:
       config: the agent.
       num_environments: environments of an actor and its adder; see `Actor`.
+
+    Raises:
+      ValueError: if the agent learns from another replay than Reverb's.
     """
+    replays.choose(replay_options.REVERB, config)
     self.config = config
     self._num_environments = num_environments
     # They know the layout of trajectories, which tables lack.

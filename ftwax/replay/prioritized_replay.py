@@ -154,7 +154,9 @@ def make_prioritized_replay(
     )
   capacity = max(
     config.capacity,
-    -(-options.reward_prediction_capacity // (len(template.timestep.reward) - 1)),
+    -(
+      -options.reward_prediction_capacity // (len(template.timestep.reward) - 1)
+    ),
   )
   record = trajectories.Record(
     template, np.zeros(len(template.timestep.reward) - 1, np.int8)

@@ -7,7 +7,12 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.actor_critic import actor_critic_config, auxiliary, tasks
+from ftwax.agents.actor_critic import (
+  actor_critic_config,
+  auxiliary,
+  replays,
+  tasks,
+)
 from ftwax.environments import games
 from ftwax.runtime import experiment as experiment_lib
 
@@ -88,6 +93,30 @@ def check_network(
       f' fit into memory, where it takes {needed / _GIB:.1f} GiB or more and'
       f' {available / _GIB:.1f} GiB are available; choose smaller sizes, as'
       ' of hidden_size.'
+    )
+
+
+def check_replay(size: replays.Size, num_members: int, capacity: int) -> None:
+  """Raises a ValueError if what members learn from does not fit.
+
+  Args:
+    size: of the replay of a member.
+    num_members: N.
+    capacity: its number of trajectories.
+  """
+  needed, available = size.total * num_members, _available_bytes()
+  if needed > available:
+    each = max(needed // capacity, 1)
+    remedy = ''
+    if 2 * size.states > size.total:
+      remedy = ', or a core with a smaller state'
+    raise ValueError(
+      f'replay.capacity ({capacity:,} trajectories of each member) must fit'
+      f' into memory, where they take {needed / _GIB:.1f} GiB, of which'
+      f' observations are {size.observations / size.total:.0%} and recurrent'
+      f' states {size.states / size.total:.0%}, and {available / _GIB:.1f} GiB'
+      f' are available; choose {max(available // each // 2, 1)} or'
+      f' fewer{remedy}.'
     )
 
 

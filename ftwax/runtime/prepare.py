@@ -108,6 +108,10 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   network = agent.make_network(spec.environment)
   memory_checks.check_network(network, experiment, spec)
   policy = agent.make_policy(network, spec.environment)
+  made_replays = replays.Replays(agent, spec.environment, policy)
+  memory_checks.check_replay(
+    made_replays.num_bytes, population.num_members, agent.replay.capacity
+  )
   num_events = internal_rewards.num_events(spec.environment.rewards)
   priors = exploring.Traits(
     agent.priors, agent.make_internal_rewards_prior(num_events)
@@ -125,7 +129,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     learner=agent.make_learner_core(network, spec.environment),
     priors=priors,
     evolve=_make_evolve(experiment, priors),
-    replays=replays.Replays(agent, spec.environment, policy),
+    replays=made_replays,
     seating=seating.make_seating(
       spec.teams,
       population.num_members,
@@ -143,6 +147,24 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
       evaluation_factory,
       whole_games=experiment.evaluation.environment is None,
     ),
+  )
+
+
+def describe_replay(parts: Prepared) -> str:
+  """Returns a line on the memory of what the agent learns from, or nothing."""
+  size, agent = parts.replays.num_bytes, parts.experiment.agent
+  if not size.total:
+    return ''
+  members = parts.experiment.population.num_members
+  total, observations, states = (members * count / 2**20 for count in size)
+  saved = 'in memory and in each checkpoint'
+  if not parts.replays.is_saved:
+    saved = 'in memory, and in no checkpoint'
+  return (
+    f'Replay: {members * agent.replay.capacity:,} trajectories of'
+    f' {agent.sequence_length} steps, {total:,.1f} MiB {saved}'
+    f' ({observations:,.1f} of observations, {states:,.1f} of recurrent'
+    ' states).\n'
   )
 
 

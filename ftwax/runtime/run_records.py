@@ -68,10 +68,13 @@ class RunState(NamedTuple):
     population: the population.
     position: where a local run continues; see `local.run.Position`. None if
       its games restart.
+    replay: what agents that learn from a replay continue with if their games
+      restart; else `()`.
   """
 
   population: state_lib.PopulationState
   position: Any = None
+  replay: Any = ()
 
   @property
   def training(self) -> types.TrainingState:
@@ -80,7 +83,7 @@ class RunState(NamedTuple):
 
 
 # Paths of the parts, for `Checkpointer.restore`.
-POPULATION, POSITION = 'population', 'position'
+POPULATION, POSITION, REPLAY = 'population', 'position', 'replay'
 
 
 class RunRecords:

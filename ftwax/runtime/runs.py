@@ -215,7 +215,8 @@ def run_experiment(
     make_run = _choose(experiment, parts, devices, directory)
   else:
     make_run = _prepare_run(runtime, parts, devices)
-  print(prepare.describe_inputs(parts), flush=True)
+  lines = f'{prepare.describe_replay(parts)}{prepare.describe_inputs(parts)}'
+  print(lines, flush=True)
   directory = directory or open_run_directory(experiment, run_dir, resume)
   return execute(make_run, parts, directory, resume, period, num_eval_episodes)
 

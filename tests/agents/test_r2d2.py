@@ -67,9 +67,7 @@ def test_dueling_values_are_a_value_and_centred_advantages():
     has_value = any('value_head' in name for name in params)
     assert has_value == dueling
     timestep = random_batches.make_timesteps(0, spec, (2,))
-    ones = jax.tree.map(
-      np.ones_like, timestep.observation[types.ACTION_MASK]
-    )
+    ones = jax.tree.map(np.ones_like, timestep.observation[types.ACTION_MASK])
     observation = {**timestep.observation, types.ACTION_MASK: ones}
     previous = jax.tree.map(
       lambda part: np.zeros((2, *part.shape), part.dtype), spec.actions
@@ -126,7 +124,9 @@ def test_actors_read_the_ladder_from_their_variables():
   timestep = random_batches.make_timesteps(0, SPEC, (64,))
   select = jax.jit(actor.select_action)
   greedy, _ = CONFIG.make_policy(network, SPEC, evaluation=True).select_action(
-    types.actor_variables(state), timestep, actor.init(jax.random.PRNGKey(1), 64)
+    types.actor_variables(state),
+    timestep,
+    actor.init(jax.random.PRNGKey(1), 64),
   )
   differ = []
   for epsilon in (0.0, 1.0):
@@ -157,7 +157,8 @@ def test_target_parameters_follow():
 
 
 @pytest.mark.parametrize(
-  'target', [target_parameters.PeriodicTarget(2), target_parameters.AverageTarget(0.25)]
+  'target',
+  [target_parameters.PeriodicTarget(2), target_parameters.AverageTarget(0.25)],
 )
 def test_an_update_moves_the_target_parameters_last(target):
   config = CONFIG.replace(target=target)
@@ -230,9 +231,7 @@ def test_samples_come_with_what_was_before_them():
     state = replay.add(state, past, jnp.zeros((LENGTH, NUM_ROWS), jnp.int8))
   _, drawn = replay.draw(state, REPLAY)
   (before,) = drawn.batch.burn_in
-  np.testing.assert_array_equal(
-    before.seed[-1], drawn.batch.trajectory.seed[0]
-  )
+  np.testing.assert_array_equal(before.seed[-1], drawn.batch.trajectory.seed[0])
   assert drawn.batch.trajectory.seed.shape == (LENGTH + 1, BATCH_SIZE)
   np.testing.assert_allclose(drawn.batch.weight, 1.0)  # All are new.
 
@@ -262,7 +261,9 @@ def test_learning_sets_the_priorities_of_what_it_sampled():
     num_updates.append(any(jax.tree.leaves(moved)))
     assert metrics['loss'].shape == (2,)
     assert joint_loss.PRIORITIES not in metrics
-    np.testing.assert_array_equal(metrics['replay_size'], NUM_ROWS * (index + 1))
+    np.testing.assert_array_equal(
+      metrics['replay_size'], NUM_ROWS * (index + 1)
+    )
   # The minimum size is that of three rollouts.
   assert num_updates == [False, False, True, True]
   _, drawn = replay.draw(replay_state, REPLAY)
@@ -273,7 +274,9 @@ def test_learning_sets_the_priorities_of_what_it_sampled():
     replay_state, drawn, 100.0 * metrics[joint_loss.PRIORITIES], REPLAY
   )
   # What has a hundred times the priority is what is sampled from now on.
-  sampled = set(zip(*map(np.ravel, (drawn.env_id, drawn.position)), strict=True))
+  sampled = set(
+    zip(*map(np.ravel, (drawn.env_id, drawn.position)), strict=True)
+  )
   _, again = replay.draw(updated, REPLAY)
   found = set(zip(*map(np.ravel, (again.env_id, again.position)), strict=True))
   assert found <= sampled
@@ -362,7 +365,10 @@ def test_bad_options_are_refused(options, message):
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ({'min_size': 13}, r'capacity \(12\) of Prioritized must not be below min_'),
+    (
+      {'min_size': 13},
+      r'capacity \(12\) of Prioritized must not be below min_',
+    ),
     ({'burn_in': 12}, r'capacity \(12\) of Prioritized must not be below burn'),
     ({'samples_per_insert': 0.0}, r'samples_per_insert \(0.0\) of Prioritized'),
   ],

@@ -112,9 +112,7 @@ def test_errors_within_an_episode_are_those_of_rlax(n):
   np.testing.assert_allclose(
     found.priority, 0.9 * error.max() + 0.1 * error.mean(), rtol=1e-3
   )
-  np.testing.assert_allclose(
-    found.metrics['td_error'], error.mean(), rtol=1e-3
-  )
+  np.testing.assert_allclose(found.metrics['td_error'], error.mean(), rtol=1e-3)
 
 
 def test_returns_across_episodes_are_those_of_rlax_that_end_with_them():

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -15,6 +15,20 @@ from ftwax.replay import (
   replay_options,
   trajectories,
 )
+
+
+class Size(NamedTuple):
+  """Bytes of a member's replay.
+
+  Attributes:
+    total: all of it.
+    observations: those of observations.
+    states: those of recurrent states.
+  """
+
+  total: int
+  observations: int
+  states: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,6 +73,29 @@ class Replays:
       self.environment_spec, state.recurrent_state, self.config.sequence_length
     )
 
+  @property
+  def is_saved(self) -> bool:
+    """Whether checkpoints hold the replay, which may be left out."""
+    options: Any = self.config.replay
+    return not self.config.learns_from_replay or bool(options.is_saved)
+
+  @property
+  def num_bytes(self) -> Size:
+    """Size of the replay that the agent learns from; zeros without one."""
+    if not self.config.learns_from_replay:
+      return Size(0, 0, 0)
+
+    def count(tree: types.ArrayTree) -> int:
+      each = sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+      return self.config.replay.capacity * each
+
+    template = self.template
+    return Size(
+      count(template),
+      count(template.timestep.observation),
+      count(template.recurrent_state),
+    )
+
   def make(
     self, num_environments: int
   ) -> auxiliary_replay.AuxiliaryReplay | None:
@@ -87,16 +124,24 @@ class Replays:
     )
 
 
-def choose(replay: str | None) -> str:
+def choose(replay: str | None, config: config_lib.ActorCriticConfig) -> str:
   """Chooses the kind of replay.
 
   Args:
     replay: `reverb`, or `functional`, which None stands for.
+    config: the agent.
 
   Raises:
     ImportError: if Reverb is requested but not installed.
+    ValueError: if the agent learns by priorities, which Reverb does not have.
   """
   chosen = replay or replay_options.FUNCTIONAL
+  if chosen == replay_options.REVERB and config.learns_from_replay:
+    raise ValueError(
+      f"replay ('reverb') must not be Reverb's for {config.name}, which samples"
+      ' from a prioritized replay of its own process; leave it out, and choose'
+      " runtime='local' or 'device' on Python 3.10."
+    )
   if chosen == replay_options.REVERB and not import_guard.is_installed(
     'reverb'
   ):

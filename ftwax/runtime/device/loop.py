@@ -56,8 +56,8 @@ class LoopState(NamedTuple):
   Attributes:
     population: members, ratings and everything else that evolution reads.
     rollout: environments and actors, leaves [N, M, ...].
-    replay: trajectories for the auxiliary tasks of each member, leaves
-      [N, ...]; `()` if no task needs them.
+    replay: trajectories that members or their auxiliary tasks learn from,
+      leaves [N, ...]; `()` if none are needed.
     totals: statistics of the current round.
     key: random key for the seats, games and actors of later rounds.
   """
@@ -98,7 +98,7 @@ class Loop:
     arena: the training games.
     actor: selects actions for one member.
     learner: updates one member.
-    replay: replay for the auxiliary tasks of one member; None if they need
+    replay: replay of one member or its auxiliary tasks; None if they need
       none.
     config: configuration of the population.
     sizes: sizes of an iteration.
@@ -125,7 +125,6 @@ class Loop:
 
   def init_members(self, key: types.Key) -> LoopState:
     """Returns the state before `start`, without a rollout."""
-    num_members = self.config.num_members
     population_key, replay_key, key = jax.random.split(trees.raw_key(key), 3)
     population = state_lib.init(
       population_key,
@@ -134,19 +133,21 @@ class Loop:
       len(self.arena.router.opponents),
       self.arena.seating.team_size,
     )
-    replay_state: Any = ()
-    if self.replay is not None:
-      replay_state = jax.vmap(self.replay.init)(
-        jax.random.split(replay_key, num_members)
-      )
     nothing: Any = ()
     return LoopState(
       population=population,
       rollout=nothing,
-      replay=replay_state,
+      replay=self.init_replay(replay_key),
       totals=self.start_totals(),
       key=key,
     )
+
+  def init_replay(self, key: types.Key) -> Any:
+    """Returns an empty replay for each member, leaves [N, ...], or `()`."""
+    if self.replay is None:
+      return ()
+    keys = jax.random.split(key, self.config.num_members)
+    return jax.vmap(self.replay.init)(keys)
 
   def begin_round(self, state: LoopState) -> LoopState:
     """Starts a round: draws new seats, if any, and restarts their games."""

@@ -138,7 +138,13 @@ class _Run:
       compiled.loop.start, donate_argnums=0, out_shardings=compiled.shardings
     )
     if resume:
-      state = records.restore(jax.eval_shape(compiled.loop.init, parts.key))
+      template = jax.eval_shape(compiled.loop.init, parts.key)
+      state = records.restore(self._without_replay(template))
+      if not parts.replays.is_saved:
+        # Empty, with other draws than those of the run's start.
+        key = jax.random.fold_in(parts.key, records.counts.actor_steps)
+        replay = compilation.jit_unoptimized(compiled.loop.init_replay)(key)
+        state = state._replace(replay=replay)
       self._evolution.resume(state.population)
       if _fits(state, compiled.loop.arena.seating):
         state = jax.device_put(state, compiled.shardings)
@@ -167,7 +173,7 @@ class _Run:
     return self._state.training
 
   def snapshot(self) -> loop.LoopState:
-    """Returns the complete mutable state.
+    """Returns the mutable state, without a replay that is not to be saved.
 
     Raises:
       RuntimeError: after a fault, which is in that state.
@@ -176,7 +182,14 @@ class _Run:
       raise RuntimeError(
         'it is that after the fault, which it would repeat; older ones are kept'
       )
-    return self._state
+    return self._without_replay(self._state)
+
+  def _without_replay(self, state: loop.LoopState) -> loop.LoopState:
+    """Returns the part of a state that checkpoints hold."""
+    if self._parts.replays.is_saved:
+      return state
+    nothing: Any = ()
+    return state._replace(replay=nothing)
 
   def train(self) -> Iterator[loop.Report]:
     """Calls the compiled loop until all steps are taken."""

@@ -45,9 +45,7 @@ class Learner:
     self._learner: learning.Learner = make_learner(
       parts,
       num_members,
-      _make_mesh(
-        num_devices, num_members, parts.experiment.agent.batch_size
-      ),
+      _make_mesh(num_devices, num_members, parts.experiment.agent.batch_size),
     )
     self._logger = loggers.TimeFilter(_Rows(self._rows), _LOG_PERIOD_S)
     self._max_skipped = parts.experiment.agent.max_skipped_updates

@@ -46,7 +46,8 @@ class Position(NamedTuple):
 
   Attributes:
     actors: games in progress, and the actors in them.
-    replay: tables for auxiliary tasks, leaves [N, ...].
+    replay: tables of the agent or of auxiliary tasks, leaves [N, ...]; `()` if
+      they are left out.
     totals: statistics of the current round.
   """
 
@@ -72,7 +73,7 @@ def prepare_run(
     ValueError: if members and devices are inconsistent.
   """
   experiment = parts.experiment
-  kind = replays.choose(experiment.replay)
+  kind = replays.choose(experiment.replay, experiment.agent)
   if kind == replay_options.REVERB and not experiment.expose:
     _import('loopback').check()
   mesh = sharding.make_mesh(devices)
@@ -137,6 +138,10 @@ class _Run:
     if records.is_whole:
       self._population = population  # Of which no seats were drawn.
       self._restore_position()
+    elif resume and self._saves_replay:
+      # Of Python games, which restart.
+      replay = records.restore(self._learner.replay, run_records.REPLAY)
+      self._learner.replay = self._learner.place(replay)
     self._capture()
 
   @property
@@ -146,7 +151,17 @@ class _Run:
 
   def snapshot(self) -> run_records.RunState:
     """Returns the state after the last iteration; Python games restart."""
-    return run_records.RunState(self._population, self._position)
+    replay: Any = ()
+    if self._saves_replay and self._position is None:
+      replay = self._learner.replay
+    return run_records.RunState(self._population, self._position, replay)
+
+  @property
+  def _saves_replay(self) -> bool:
+    """Whether checkpoints hold what the agent learns from."""
+    return (
+      self._experiment.agent.learns_from_replay and self._parts.replays.is_saved
+    )
 
   def train(self) -> Iterator[None]:
     """Iterates until all steps are taken; evolves after each round."""
@@ -286,14 +301,18 @@ class _Run:
     """Makes this moment the one that checkpoints refer to."""
     actors = self._actors.save()
     if actors is not None:
-      self._position = Position(actors, self._learner.replay, self._totals)
+      replay: Any = ()
+      if self._parts.replays.is_saved:
+        replay = self._learner.replay
+      self._position = Position(actors, replay, self._totals)
 
   def _restore_position(self) -> None:
     """Restores games, actors and tables."""
     self._capture()  # For the structure.
     position: Any = self._records.restore(self._position, run_records.POSITION)
     self._actors.restore(position.actors)
-    self._learner.replay = self._learner.place(position.replay)
+    if self._parts.replays.is_saved:
+      self._learner.replay = self._learner.place(position.replay)
     self._totals = position.totals
 
   def _make_learner(self, mesh: jax.sharding.Mesh) -> learning.Learner:

@@ -1,0 +1,177 @@
+"""Runs of agents that learn from a prioritized replay, on every runtime."""
+
+import json
+
+import functional_fakes
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import run_helpers
+
+import ftwax
+from ftwax import hyperparameters
+from ftwax.agents import r2d2
+from ftwax.agents.actor_critic import exploration, replays
+from ftwax.networks import cores, torsos
+from ftwax.population import population_config, selection
+from ftwax.replay import replay_options
+from ftwax.runtime import prepare
+from ftwax.runtime.device import sizes
+
+pytestmark = pytest.mark.usefixtures('compiles_once')
+
+MATCHING = functional_fakes.make_matching()
+REPLAY = replay_options.Prioritized(
+  capacity=32, min_size=8, samples_per_insert=2.0
+)
+AGENT = r2d2.R2D2Config(
+  core=cores.GRU(4),
+  torso=torsos.Torso(hidden_sizes=(4,)),
+  batch_size=4,
+  sequence_length=4,
+  replay=REPLAY,
+)
+
+
+def _make(agent=AGENT, environment=MATCHING, **options):
+  return run_helpers.make_experiment(agent, environment, **options)
+
+
+def _stored(directory):
+  """Returns the paths of the newest checkpoint that belong to the replay."""
+  *_, folder = sorted((directory / 'checkpoints').iterdir())
+  content = (folder / 'state.safetensors').read_bytes()
+  header = json.loads(content[8 : 8 + int.from_bytes(content[:8], 'little')])
+  names = [name for name in header if 'hyperparameters' not in name]
+  return [name for name in names if 'replay/' in name]
+
+
+@pytest.mark.parametrize('runtime', ['device', 'local'])
+@pytest.mark.parametrize('is_saved', [True, False])
+def test_a_resumed_run_has_the_replay_unless_it_is_left_out(
+  tmp_path, runtime, is_saved, capsys
+):
+  agent = AGENT.replace(replay=REPLAY.replace(is_saved=is_saved))
+  run = run_helpers.make_run(runtime, tmp_path)
+  run(_make(agent, max_num_actor_steps=96))
+  told = capsys.readouterr().out
+  assert 'Replay: 32 trajectories of 4 steps' in told
+  assert ('in each checkpoint' in told) == is_saved
+  assert bool(_stored(tmp_path / 'run')) == is_saved
+  resumed = run(_make(agent), resume=True)
+  if is_saved:
+    whole = run(_make(agent), name='whole')
+    run_helpers.assert_same(whole.state, resumed.state)
+    # What is compared has learned since.
+    early = run(_make(agent, max_num_actor_steps=96), name='early')
+    assert run_helpers.differ(early.state.params, resumed.state.params)
+  assert all(
+    np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(resumed.state.params)
+  )
+
+
+def test_a_run_of_python_games_keeps_its_replay(tmp_path):
+  pytest.importorskip('gymnasium', reason='the extra envs is not there')
+  run = run_helpers.make_run('local', tmp_path)
+  experiment = _make(environment='CartPole-v1', max_num_actor_steps=96)
+  run(experiment)
+  assert _stored(tmp_path / 'run')
+  run(experiment.replace(max_num_actor_steps=112), resume=True)
+  text = (tmp_path / 'run' / 'logs' / 'learner.jsonl').read_text()
+  sizes_of = [json.loads(row)['replay_size'] for row in text.splitlines()]
+  # A rollout of four rows has four trajectories, of four steps each.
+  assert sizes_of[-1] > 96 / 4
+
+
+def test_a_population_evolves_the_ladder_and_the_returns(tmp_path):
+  agent = AGENT.replace(
+    learning_rate=hyperparameters.LogUniform(1e-4, 1e-2),
+    n_step=hyperparameters.UniformInteger(1, 6),
+    discount=hyperparameters.Uniform(0.9, 0.99),
+    exploration=exploration.EpsilonLadder(
+      epsilon=hyperparameters.Uniform(0.1, 0.5)
+    ),
+  )
+  result = run_helpers.make_run('device', tmp_path)(
+    _make(
+      agent,
+      max_num_actor_steps=600,
+      num_environments=3,
+      steps_per_round=16,
+      population=population_config.PopulationConfig(
+        num_members=3, select=selection.Truncation(0.4), burn_in_games=1
+      ),
+    )
+  )
+  state = result.state
+  for name in ('n_step', 'exploration.epsilon', 'learning_rate'):
+    values = np.asarray(
+      dict(
+        (hyperparameters.name(path), leaf)
+        for path, leaf in jax.tree.leaves_with_path(state.hyperparameters)
+      )[name]
+    )
+    assert values.shape == (3,)
+  lineage = (tmp_path / 'run' / 'lineage.jsonl').read_text().splitlines()
+  assert len(lineage) > 1  # Somebody copied somebody.
+  assert all(
+    np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state.params)
+  )
+
+
+def test_seeds_and_values_are_mapped():
+  init, train = ftwax.make_train(_make(max_num_actor_steps=96))
+  keys = jax.random.split(jax.random.PRNGKey(0), 2)
+  states, metrics = jax.jit(jax.vmap(train))(jax.vmap(init)(keys))
+  state, own = jax.jit(train)(init(keys[1]))
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, 1e-3, 1e-4),
+    jax.tree.map(lambda x: x[1], states.training.params),
+    state.training.params,
+  )
+  np.testing.assert_array_equal(metrics['replay_size'][1], own['replay_size'])
+  many = jax.vmap(lambda n: init(keys[0], n_step=n))(jnp.array([1, 5]))
+  after, _ = jax.jit(jax.vmap(train))(many)
+  assert run_helpers.differ(
+    *[jax.tree.map(lambda x, i=i: x[i], after.training.params) for i in (0, 1)]
+  )
+
+
+def test_samples_per_insert_give_the_number_of_updates():
+  for ratio, rollouts, updates in ((1.0, 1, 1), (4.0, 1, 4), (0.25, 4, 1)):
+    agent = AGENT.replace(replay=REPLAY.replace(samples_per_insert=ratio))
+    parts = prepare.prepare(_make(agent))
+    found = sizes.make_sizes(parts)
+    assert (found.num_rollouts, found.num_updates) == (rollouts, updates)
+    assert found.num_updates * 4 == ratio * found.num_rollouts * 4
+
+
+def test_a_ratio_that_cannot_be_met_is_refused():
+  agent = AGENT.replace(replay=REPLAY.replace(samples_per_insert=0.001))
+  parts = prepare.prepare(_make(agent))
+  with pytest.raises(
+    ValueError, match=r'samples_per_insert \(0.001\) must give a whole number'
+  ):
+    sizes.make_sizes(parts)
+
+
+def test_a_replay_that_does_not_fit_is_refused():
+  agent = AGENT.replace(replay=REPLAY.replace(capacity=10**9))
+  with pytest.raises(
+    ValueError, match=r'replay.capacity \([\d,]+ trajectories of .* must fit'
+  ):
+    prepare.prepare(_make(agent))
+  large = AGENT.replace(
+    core=cores.DNC(4, cores.Memory(num_slots=512, word_size=64)),
+    replay=REPLAY.replace(capacity=10**6),
+  )
+  with pytest.raises(ValueError, match='or a core with a smaller state'):
+    prepare.prepare(_make(large))
+
+
+def test_reverb_is_refused():
+  with pytest.raises(
+    ValueError, match=r"replay \('reverb'\) must not be Reverb's for r2d2"
+  ):
+    replays.choose(replay_options.REVERB, AGENT)
