@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ftwax.agents import a2c, a3c, ftw, impala, ppo, r2d2, rl2, unreal
+from ftwax.agents import a2c, a3c, ftw, impala, ppo, pqn, r2d2, rl2, unreal
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 AGENTS: Mapping[str, type[config_lib.ActorCriticConfig]] = {
@@ -13,6 +13,7 @@ AGENTS: Mapping[str, type[config_lib.ActorCriticConfig]] = {
     ftw.FTWConfig,
     impala.IMPALAConfig,
     ppo.PPOConfig,
+    pqn.PQNConfig,
     r2d2.R2D2Config,
     rl2.RL2Config,
     unreal.UNREALConfig,
@@ -20,4 +21,4 @@ AGENTS: Mapping[str, type[config_lib.ActorCriticConfig]] = {
 }
 
 # Agents with the standard network, whose defaults suit any environment.
-STANDARD = ('impala', 'a2c', 'a3c', 'ppo', 'r2d2')
+STANDARD = ('impala', 'a2c', 'a3c', 'ppo', 'pqn', 'r2d2')

@@ -12,15 +12,13 @@ replay and a rule of exploration; everything else is shared.
 
 import dataclasses
 import fractions
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ftwax import parts, registry, types
-from ftwax.agents.actor_critic import acting, target_parameters
+from ftwax import parts, registry
+from ftwax.agents.actor_critic import action_value_config, target_parameters
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import exploration as exploration_lib
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.losses import q_learning
-from ftwax.networks import heads as heads_lib
 from ftwax.replay import replay_options
 
 # Largest denominator of the number of trajectories for each update.
@@ -29,36 +27,27 @@ _MAX_DENOMINATOR = 1024
 
 @registry.register('agent.r2d2')
 @dataclasses.dataclass(frozen=True)
-class R2D2Config(config_lib.ActorCriticConfig):
-  """Defaults of R2D2; see `ActorCriticConfig` for the options that it shares.
+class R2D2Config(action_value_config.ActionValueConfig):
+  """Defaults of R2D2; see `ActionValueConfig` for the options that it shares.
 
   One set of defaults learns small tasks; `atari_paper` has those of the paper.
-  It needs discrete actions. It has neither policy nor entropy, and value
-  rescaling takes the place of normalized returns.
 
   Attributes:
     n_step: steps of the returns before they bootstrap.
     rescaling: epsilon of the rescaling of values, or None for none.
     huber_delta: error beyond which the loss is linear; infinity for the square.
     target: how target parameters follow: `PeriodicTarget` or `AverageTarget`.
-    exploration: epsilons of the rows of an actor.
     replay: the sequences that it learns from.
   """
 
   name: ClassVar[str] = 'r2d2'
   learns_from_replay: ClassVar[bool] = True
-  learns_action_values: ClassVar[bool] = True
 
-  # What agents with a policy have, and this one does without.
-  baseline_cost: ClassVar[float] = 1.0  # type: ignore[misc]
-  entropy_cost: ClassVar[float] = 0.0  # type: ignore[misc]
-  separate_value: ClassVar[bool] = False  # type: ignore[misc]
-  normalize_returns: ClassVar[bool] = False  # type: ignore[misc]
-  normalize_advantages: ClassVar[bool] = False  # type: ignore[misc]
-  # The replay takes their place.
+  # What the replay and the rescaling of values take the place of.
   num_epochs: ClassVar[int] = 1  # type: ignore[misc]
   num_minibatches: ClassVar[int] = 1  # type: ignore[misc]
   shuffle: ClassVar[str | None] = None  # type: ignore[misc]
+  normalize_returns: ClassVar[bool] = False  # type: ignore[misc]
 
   learning_rate: config_lib.Scalar = 1e-3
   max_gradient_norm: config_lib.Scalar = parts.scalar(40.0, unlimited=True)
@@ -66,37 +55,28 @@ class R2D2Config(config_lib.ActorCriticConfig):
   rescaling: parts.Scalar | None = parts.scalar(1e-3, low=1e-6, high=1.0)
   huber_delta: config_lib.Scalar = parts.scalar(1.0, unlimited=True)
 
-  heads: heads_lib.Heads = heads_lib.ActionValues()  # noqa: RUF009
   target: (  # type: ignore[misc]
     target_parameters.PeriodicTarget | target_parameters.AverageTarget
   ) = target_parameters.PeriodicTarget()  # noqa: RUF009
-  exploration: exploration_lib.EpsilonLadder = exploration_lib.EpsilonLadder()  # noqa: RUF009
   replay: replay_options.Prioritized = replay_options.Prioritized()  # noqa: RUF009
 
   sequence_length: int = 16
   batch_size: int = 32
 
+  _methods: ClassVar[dict[str, str]] = {
+    **action_value_config.ActionValueConfig._methods,
+    'replay': 'samples_per_insert',
+    'target': 'update',
+  }
+
   def __post_init__(self) -> None:
-    """Checks its own parts, and that the replay holds a batch."""
+    """Checks that the replay holds a batch, and its ratio."""
     super().__post_init__()
-    for name, methods in (
-      ('heads', 'dueling'),
-      ('replay', 'samples_per_insert'),
-      ('target', 'update'),
-      ('exploration', 'choose'),
-    ):
-      value = getattr(self, name)
-      if not hasattr(value, methods):
-        default = type(self).__dataclass_fields__[name].default
-        raise ValueError(
-          f'{name} ({value!r}) must be a part for action values; choose'
-          f' {type(default).__name__}(...).'
-        )
     if self.replay.capacity < self.batch_size:
       raise ValueError(
         f'batch_size ({self.batch_size}) must not be above capacity'
-        f' ({self.replay.capacity}) of the replay, which would repeat all of it;'
-        f' choose replay=Prioritized(capacity={64 * self.batch_size}).'
+        f' ({self.replay.capacity}) of the replay, which would repeat all of'
+        f' it; choose replay=Prioritized(capacity={64 * self.batch_size}).'
       )
     ratio = fractions.Fraction(self.replay.samples_per_insert)
     exact = ratio.limit_denominator(_MAX_DENOMINATOR)
@@ -111,26 +91,6 @@ class R2D2Config(config_lib.ActorCriticConfig):
     """Number of fresh trajectories for each update."""
     ratio = fractions.Fraction(self.replay.samples_per_insert)
     return self.batch_size / ratio.limit_denominator(_MAX_DENOMINATOR)
-
-  def make_policy(
-    self,
-    network: types.RecurrentNetwork,
-    environment_spec: types.EnvironmentSpec,
-    evaluation: bool = False,
-  ) -> types.ActorCore:
-    """Makes the functions of an actor, greedy in evaluation."""
-    return acting.make_actor_core(
-      network, environment_spec, greedy=evaluation, choose=self._choose
-    )
-
-  def _choose(
-    self,
-    key: types.Key,
-    action_values: types.ArrayTree,
-    hyperparameters: types.Hyperparameters,
-  ) -> types.ArrayTree:
-    ladder: Any = parts.bind(self.exploration, hyperparameters.exploration)
-    return ladder.choose(key, action_values)
 
   @property
   def _default_loss(self) -> policy_loss_lib.PolicyLoss:

@@ -1,6 +1,6 @@
-"""Double Q-learning on sequences, with value rescaling.
+"""Losses of action values: double Q-learning by n-step returns, and Q(lambda).
 
-The target of an action value is the n-step return, which bootstraps with the
+The target of `q_learning_loss` is the n-step return, which bootstraps with the
 value that the target network gives to the action that the learning network
 prefers (van Hasselt et al., 2016, arXiv:1509.06461). Action values are those of
 a rescaled return, h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x (Pohlen et
@@ -10,8 +10,8 @@ experience replay in distributed reinforcement learning", section 2.3):
   y_t = h(sum_{k<n} gamma^k r_{t+k} + gamma^n h^{-1}(q'(x_{t+n}, a*)))
 
 An action with several parts has the mean of its parts' values, each of which
-learns towards the same target (Tavakoli et al., 2018, arXiv:1711.08946, branching
-Q-networks).
+learns towards the same target, as in branching Q-networks (Tavakoli et al.,
+2018, arXiv:1711.08946).
 
 The n-step return is not rlax's, for which n is static: here n is data, which a
 population may change. Nor does `rlax.transformed_n_step_q_learning` bootstrap
@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import import_guard, registry, shapes, types
-from ftwax.losses import policy_loss
+from ftwax.losses import policy_loss, returns
 
 
 class QTargets(NamedTuple):
@@ -95,6 +95,63 @@ def q_learning_loss(
   )
 
 
+@registry.register('loss.q_lambda')
+def q_lambda_loss(
+  transitions: policy_loss.Transitions, hyperparameters: Any
+) -> policy_loss.PolicyLossOutput:
+  """Computes the squared error of action values on one stream.
+
+  Args:
+    transitions: leaves [T, ...], with the targets of `make_lambda_targets`, or
+      without.
+    hyperparameters: without targets, `q_lambda`.
+
+  Returns:
+    The loss of the values, [T].
+  """
+  policy_loss.check_transitions('q_lambda_loss', transitions)
+  mask, targets = transitions.mask_tm1 != 0, transitions.targets
+  if targets is None:
+    targets = make_lambda_targets(transitions, hyperparameters)
+  errors = [
+    jnp.where(mask, error, 0.0)
+    for error in td_errors(transitions.logits_tm1, transitions.a_tm1, targets)
+  ]
+  error = _mean([jnp.abs(error) for error in errors])
+  return policy_loss.PolicyLossOutput(
+    policy=None,
+    value=_mean([0.5 * jnp.square(error) for error in errors]),
+    entropy=None,
+    metrics={'td_error': jnp.sum(error) / jnp.maximum(1, jnp.sum(mask))},
+  )
+
+
+def make_lambda_targets(
+  transitions: policy_loss.Transitions, hyperparameters: Any
+) -> types.Array:
+  """Computes the targets of Q(lambda), float32 [T] or [T, B].
+
+  They are lambda returns of the values of greedy actions (Peng and Williams,
+  1996), whatever actions were taken, as in PQN (Gallici et al., 2024,
+  arXiv:2407.04811, section 4).
+
+  Args:
+    transitions: leaves [T, ...] or [T, B, ...]; `v_t` are the values of the
+      greedy actions.
+    hyperparameters: only `q_lambda` is used.
+  """
+  targets: types.Array = jax.lax.stop_gradient(
+    returns.lambda_returns(
+      transitions.r_t,
+      transitions.discount_t,
+      transitions.v_t,
+      transitions.mask_tm1,
+      hyperparameters.q_lambda,
+    )
+  )
+  return targets
+
+
 def td_errors(
   logits_tm1: types.ArrayTree,
   a_tm1: types.ArrayTree,
@@ -136,11 +193,6 @@ def double_q_values(
       )
     ]
   )
-
-
-def max_values(logits: types.ArrayTree) -> types.Array:
-  """Returns the value of the greedy action [...], the mean over parts."""
-  return _mean([jnp.max(q, axis=-1) for q in jax.tree.leaves(logits)])
 
 
 def n_step_returns(

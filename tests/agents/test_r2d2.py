@@ -1,4 +1,4 @@
-"""R2D2: its head, exploration, target parameters, and learning from a replay."""
+"""R2D2: its head, exploration, targets, and learning from a replay."""
 
 import dm_env
 import fakes

@@ -206,6 +206,20 @@ def test_parts_of_an_action_learn_towards_one_target():
   )
 
 
+def test_lambda_targets_within_an_episode_are_those_of_rlax():
+  t = _transitions(4, end=0.0)
+  value = jnp.max(t.logits_t, axis=-1)
+  agent = python_types.SimpleNamespace(q_lambda=jnp.float32(0.7))
+  found = q_learning.q_lambda_loss(t._replace(v_t=value, targets=None), agent)
+  error = rlax.q_lambda(
+    t.logits_tm1, t.a_tm1, t.r_t, t.discount_t, t.logits_t, 0.7
+  )
+  np.testing.assert_allclose(found.value, 0.5 * error**2, rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(
+    found.metrics['td_error'], np.mean(np.abs(error)), rtol=1e-5
+  )
+
+
 def test_forbidden_actions_are_neither_greedy_nor_a_maximum():
   q = jnp.asarray([[5.0, 1.0, 2.0], [0.0, -3.0, -4.0]])
   target = jnp.asarray([[7.0, 8.0, 9.0], [1.0, 2.0, 3.0]])

@@ -215,6 +215,7 @@ FIRST = [
   ('ftw', 'lru', 'reward_prediction', 'distributed'),
   ('impala', 'min_gru', 'value_replay', 'device'),
   ('ppo', 'rpth', 'latent_kl', 'local'),
+  ('pqn', 'gru', 'none', 'device'),
   ('r2d2', 'dnc', 'pixel_control', 'device'),
   ('r2d2', 'lstm', 'reward_prediction', 'local'),
   ('rl2', 'feed_forward', 'none', 'local'),

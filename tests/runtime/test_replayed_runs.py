@@ -107,10 +107,10 @@ def test_a_population_evolves_the_ladder_and_the_returns(tmp_path):
   state = result.state
   for name in ('n_step', 'exploration.epsilon', 'learning_rate'):
     values = np.asarray(
-      dict(
-        (hyperparameters.name(path), leaf)
+      {
+        hyperparameters.name(path): leaf
         for path, leaf in jax.tree.leaves_with_path(state.hyperparameters)
-      )[name]
+      }[name]
     )
     assert values.shape == (3,)
   lineage = (tmp_path / 'run' / 'lineage.jsonl').read_text().splitlines()

@@ -12,7 +12,6 @@ from ftwax import internal_rewards as internal_rewards_lib
 from ftwax.agents.actor_critic import normalization
 from ftwax.networks import recurrence
 
-
 # Chooses actions, given a random key, the network's logits [B, num_actions] for
 # each part, and the agent's hyperparameters.
 Choose = Callable[

@@ -22,6 +22,7 @@ NO_AXIS = -1
 def batch_axes(batch: types.LearnerBatch) -> types.LearnerBatch:
   """Returns the batch axis of each leaf, as a tree prefix of the batch."""
   replay, prediction = batch.replay, batch.reward_prediction
+  axis_of_weight: Any = None if batch.weight is None else 0
   return types.LearnerBatch(
     trajectory=TRAJECTORY_AXIS,
     replay=replay and types.ReplayBatch(TRAJECTORY_AXIS, NO_AXIS),
@@ -29,7 +30,7 @@ def batch_axes(batch: types.LearnerBatch) -> types.LearnerBatch:
       prediction and types.RewardPredictionBatch(1, 0, NO_AXIS)
     ),
     burn_in=(TRAJECTORY_AXIS,) * len(batch.burn_in),
-    weight=None if batch.weight is None else 0,
+    weight=axis_of_weight,
   )
 
 

@@ -11,7 +11,6 @@ from ftwax.agents.actor_critic import acting, auxiliary, batches
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.losses import q_learning
 
-
 # The entry of metrics with the priorities of the sequences, float32 [B], if the
 # loss has any; the others are scalars.
 PRIORITIES = 'priorities'

@@ -319,7 +319,8 @@ class OffPolicy(Task):
   def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
     assert inputs.replay is not None
-    agent, total = inputs.agent, jnp.sum
+    total: Any = jnp.sum
+    agent = inputs.agent
     losses = jax.vmap(
       lambda stream: v_trace.vtrace_loss(stream, agent), in_axes=1
     )(_replayed_transitions(inputs))

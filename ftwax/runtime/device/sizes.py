@@ -1,7 +1,7 @@
 """Numbers of steps, rows and updates in iterations, calls and rounds."""
 
 import fractions
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -122,8 +122,9 @@ def make_sizes(parts: prepare.Prepared) -> Sizes:
     agent.trajectories_per_update,
   )
   if agent.learns_from_replay and sizes.num_rollouts > _MAX_ROLLOUTS:
+    replay: Any = agent.replay
     raise ValueError(
-      f'samples_per_insert ({agent.replay.samples_per_insert}) must give a'
+      f'samples_per_insert ({replay.samples_per_insert}) must give a'
       f' whole number of updates of {sizes.batch_size} samples after at most'
       f' {_MAX_ROLLOUTS} times {sizes.num_rows} trajectories; choose'
       f' {sizes.batch_size / sizes.num_rows:g}.'
