@@ -96,9 +96,6 @@ def from_jaxmarl(
       seen = [padded.pad(player, own) for player, own in enumerate(seen)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *seen)
 
-  def stack(values: Any) -> types.Array:
-    return jnp.stack([jnp.float32(values[agent]) for agent in agents])
-
   def reset(key: types.Key) -> tuple[JaxMARLState, dm_env.TimeStep]:
     reset_key, key = jax.random.split(key)
     observations, state = functional.cast_like(
@@ -116,10 +113,10 @@ def from_jaxmarl(
       step_key, state.state, dict(zip(agents, action, strict=True))
     )
     observations, new = functional.cast_like(tuple(after), like)
-    reward = stack(rewards)
+    reward = _stack(agents, rewards)
     if shaping:
-      reward = reward + shaping * stack(info['shaped_reward'])
-    is_done = stack(dones) > 0.0
+      reward = reward + shaping * _stack(agents, info['shaped_reward'])
+    is_done = _stack(agents, dones) > 0.0
     step_type, discount = _ends(
       state.is_out, is_done, dones['__all__'], has_time_limit
     )
@@ -138,6 +135,11 @@ def from_jaxmarl(
     outcome=functools.partial(_mean_returns, teams),
     roles=roles,
   )
+
+
+def _stack(agents: Sequence[str], values: Any) -> types.Array:
+  """Returns the numbers of agents, float32 [P]."""
+  return jnp.stack([jnp.float32(values[agent]) for agent in agents])
 
 
 def _ends(

@@ -135,10 +135,7 @@ class PettingZooGame(games.SpecifiedGame):
       self._sizes = distributions.count_choices(spec.actions)
     self._has_state = team_state
     if team_state:
-      self._first = self._first or self._reset()
-      state = specs.Array(self._read_state().shape, np.float32, 'state')
-      entries = specified.entries(spec.observations)
-      spec = spec._replace(observations=entries | {types.PRIVILEGED: state})
+      spec = self._add_state(spec)
     super().__init__(spec, teams, roles=roles)
     self._encoders = [gymnasium_spaces.make_encoder(space) for space in seen]
     self._decoders = [gymnasium_spaces.make_decoder(space) for space in taken]
@@ -193,6 +190,13 @@ class PettingZooGame(games.SpecifiedGame):
     self._check('reset', returned, ('observations', 'infos'))
     observations, infos = returned
     return observations, infos
+
+  def _add_state(self, spec: types.EnvironmentSpec) -> types.EnvironmentSpec:
+    """Returns the spec with the entry of the state of the whole game."""
+    self._first = self._first or self._reset()
+    state = specs.Array(self._read_state().shape, np.float32, 'state')
+    entries = specified.entries(spec.observations)
+    return spec._replace(observations=entries | {types.PRIVILEGED: state})
 
   def _read_state(self) -> types.NumpyArray:
     """Returns the state of the whole game, float32 [size]."""

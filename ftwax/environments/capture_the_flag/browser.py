@@ -37,6 +37,21 @@ _QUARTERS = (
   {'turn': 1, 'move': 1},
 )
 
+# Options of the game that the page reads.
+_FACTS = (
+  'width',
+  'height',
+  'teams',
+  'num_steps',
+  'tag_cooldown',
+  'tag_range',
+  'respawn_period',
+  'view_size',
+  'view_behind',
+  'view_angle',
+  'num_rays',
+)
+
 # Numbers of a shown state before those of the players.
 _NUM_SHARED = 9
 
@@ -51,19 +66,9 @@ def make_page(config: _Config) -> game_pages.GamePage:
 
   def facts(state: rules.State) -> Any:
     return {
-      'width': config.width,
-      'height': config.height,
+      **{name: getattr(config, name) for name in _FACTS},
       'tiles': np.asarray(state.map.tiles).ravel().tolist(),
       'stands': np.asarray(state.map.stands).tolist(),
-      'teams': config.teams,
-      'num_steps': config.num_steps,
-      'tag_cooldown': config.tag_cooldown,
-      'tag_range': config.tag_range,
-      'respawn_period': config.respawn_period,
-      'view_size': config.view_size,
-      'view_behind': config.view_behind,
-      'view_angle': config.view_angle,
-      'num_rays': config.num_rays,
       'first_person': config.observation in ('rays', 'columns'),
       'scalars': features.scalar_names(config),
     }

@@ -123,7 +123,8 @@ def trace(angle: float, reach: int) -> Ray:
   is_entered &= (ahead <= reach) & (right <= reach) & np.isfinite(times)
   right = right * int(np.sign(angle))
   return Ray(
-    *(part[is_entered].astype(np.int32) for part in (ahead, right)),
+    ahead[is_entered].astype(np.int32),
+    right[is_entered].astype(np.int32),
     times[is_entered],
   )
 
