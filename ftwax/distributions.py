@@ -277,6 +277,34 @@ def has_choices(action_spec: types.SpecTree, action_mask: Any) -> Any:
   return functools.reduce(operator.and_, allowed, np.bool_(True))
 
 
+def is_allowed(
+  action_spec: types.SpecTree, action: types.ArrayTree, action_mask: Any
+) -> Any:
+  """Returns whether a mask allows an action, bool [...] of NumPy.
+
+  Args:
+    action_spec: spec of the action.
+    action: int32 [...] or float32 [..., n] for each part.
+    action_mask: see `split_mask`; None allows all actions.
+  """
+  leaves = jax.tree.leaves(action)
+  allowed = np.ones(leaves[0].shape[: _num_axes(action_spec, leaves)], bool)
+  if action_mask is None:
+    return allowed
+  masks = split_mask(part_sizes(action_spec), action_mask)
+  for mask, part in zip(masks, leaves, strict=True):
+    if mask is not None:
+      index = np.maximum(part, 0)[..., None]
+      allowed &= np.take_along_axis(mask, index, axis=-1)[..., 0] != 0
+  return allowed
+
+
+def _num_axes(action_spec: types.SpecTree, leaves: Any) -> int:
+  """Returns the number of axes before those of an action."""
+  shape: Any = jax.tree.leaves(action_spec)[0].shape
+  return leaves[0].ndim - len(shape)
+
+
 def mask_logits(
   logits: types.ArrayTree, action_mask: types.ArrayTree
 ) -> types.ArrayTree:

@@ -296,6 +296,24 @@ class Trajectory(NamedTuple):
   value: ArrayTree = None
 
 
+class Streams(NamedTuple):
+  """K streams of recorded steps, which cross the ends of episodes.
+
+  Attributes:
+    timestep: leaves [L, K, ...].
+    previous_action: leaves [L, K, ...]; see `Trajectory`.
+  """
+
+  timestep: dm_env.TimeStep
+  previous_action: ArrayTree
+
+  @property
+  def shape(self) -> tuple[int, int]:
+    """L and K."""
+    length, count = self.timestep.step_type.shape
+    return length, count
+
+
 class ReplayBatch(NamedTuple):
   """Past trajectories, sampled from a replay.
 
@@ -336,6 +354,7 @@ class LearnerBatch(NamedTuple):
       which refresh their recurrent states.
     weight: float32 [B], importance weights of sampled trajectories; None for
       weights of one.
+    demonstrations: recorded games; None if no auxiliary task uses them.
   """
 
   trajectory: Trajectory
@@ -343,6 +362,7 @@ class LearnerBatch(NamedTuple):
   reward_prediction: RewardPredictionBatch | None = None
   burn_in: tuple[Trajectory, ...] = ()
   weight: Array | None = None
+  demonstrations: ReplayBatch | None = None
 
 
 class ActorVariables(NamedTuple):

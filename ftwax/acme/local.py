@@ -100,7 +100,10 @@ class Learner(learning.Learner):
       mesh=self._mesh,
     )
 
-    def update(members: types.TrainingState, replay: Any, batches: Any) -> Any:
+    def update(
+      members: types.TrainingState, replay: Any, batches: Any, recorded: Any
+    ) -> Any:
+      del recorded  # See `runtime.recorded.check`.
       batch = jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *batches)
       members, metrics = over_members(members, batch)
       return members, replay, (metrics, members.skipped_in_a_row)

@@ -36,6 +36,7 @@ COMMANDS = (
   'sweep',
   'evaluate',
   'film',
+  'record',
   'exploit',
   'export',
   'report',

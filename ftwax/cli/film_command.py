@@ -49,9 +49,9 @@ def run(options: Options) -> int:
   out = options.out or pathlib.Path(options.run) / 'videos' / 'film.gif'
   devices.keep_compiled_functions()
   experiment = past_runs.rebuild(options.run, options.experiment)
-  players = [_load(options, experiment, name) for name in options.players]
+  players = [load(options, experiment, name) for name in options.players]
   agents = [player for player in players if not isinstance(player, str)]
-  agent = agents[0] if agents else _load(options, experiment, '0')
+  agent = agents[0] if agents else load(options, experiment, '0')
   assert isinstance(agent, loaded_agent.LoadedAgent)
   path = agent.record(
     _make_environment(experiment, options.seed),
@@ -65,7 +65,7 @@ def run(options: Options) -> int:
   return 0
 
 
-def _load(
+def load(
   options: Options, experiment: experiment_lib.ExperimentConfig, name: str
 ) -> loaded_agent.LoadedAgent | str:
   """Loads a member, or returns the name of a script unchanged."""

@@ -78,7 +78,7 @@ def _seat(
       ' that takes several.'
     )
   scripts = {
-    name: _find_script(name, environment, spec)
+    name: find_script(name, environment, spec)
     for name, player in seats
     if player is None
   }
@@ -90,9 +90,14 @@ def _seat(
   return names, seated
 
 
-def _find_script(
+def find_script(
   name: str, environment: Any, spec: games.GameSpec
 ) -> players_lib.Player:
+  """Returns the player by a script of a game, or by chance.
+
+  Raises:
+    ValueError: if there is no such script.
+  """
   if name == 'random':
     return players_lib.uniform(spec.environment.actions)
   scripts: Mapping[str, functional.Script] = getattr(environment, 'scripts', {})

@@ -54,7 +54,7 @@ def play(
 
 
 class SeatedPlayers:
-  """Players on the seats of a single game; see `act`."""
+  """Players on the seats of games, the same in all of them; see `act`."""
 
   def __init__(
     self,
@@ -65,7 +65,7 @@ class SeatedPlayers:
     """Seats the players; one with several seats acts once for all.
 
     Args:
-      game: a vector of one game.
+      game: a vector of games.
       seated: the player on each seat.
       seed: seed of the players.
     """
@@ -77,7 +77,7 @@ class SeatedPlayers:
       next(i for i, other in enumerate(players) if other is player)
       for player in seated
     ]
-    seats = np.array([numbers], np.int32)
+    seats = np.tile(np.array(numbers, np.int32), (game.num_games, 1))
     self._game = game
     self._router = routing.Router(
       seating_lib.Seating(0, game.spec.teams, seats), players
@@ -88,7 +88,7 @@ class SeatedPlayers:
     self._act = jax.jit(self._router.act)
 
   def act(self, timestep: dm_env.TimeStep) -> Any:
-    """Returns the actions on all seats, leaves [P, ...]."""
+    """Returns the actions on all seats, leaves [G, P, ...]."""
     seen = self._router.to_opponents(self._routes, timestep)
     actions, self._states = self._act(
       self._routes, self._game.state, seen, self._states

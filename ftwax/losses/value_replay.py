@@ -27,8 +27,16 @@ def value_replay_loss(
   Returns:
     float32 [T], zero where no action was taken.
   """
+  return 0.5 * jnp.square(value_errors(transitions, lambda_))
+
+
+def value_errors(
+  transitions: policy_loss.Transitions,
+  lambda_: types.Array | float = 1.0,
+) -> types.Array:
+  """Returns what followed minus the value, float32 [T]; see the loss."""
   shapes.check(
-    'value_replay_loss',
+    'value_errors',
     **{'transitions.v_tm1': (transitions.v_tm1, 'T')},
     **{'transitions.r_t': (transitions.r_t, 'T')},
   )
@@ -39,7 +47,4 @@ def value_replay_loss(
     transitions.mask_tm1,
     lambda_,
   )
-  errors = jnp.where(
-    transitions.mask_tm1 != 0, targets - transitions.v_tm1, 0.0
-  )
-  return 0.5 * jnp.square(errors)
+  return jnp.where(transitions.mask_tm1 != 0, targets - transitions.v_tm1, 0.0)

@@ -143,6 +143,7 @@ def write(
   name: str,
   tree: types.ArrayTree,
   metadata: str = '{}',
+  compress: bool | None = None,
 ) -> None:
   """Writes a tree and waits until all of it is on disk.
 
@@ -151,6 +152,7 @@ def write(
     name: name of the file of arrays, without its suffix.
     tree: a pytree of arrays and numbers.
     metadata: from `encode_metadata`.
+    compress: whether to; None: if most of it is integers.
   """
   # safetensors stores the buffer of an array as it is, whatever its strides.
   arrays = {
@@ -158,7 +160,7 @@ def write(
     for path, leaf in zip(describe(tree), jax.tree.leaves(tree), strict=True)
   }
   content, suffix = safetensors.numpy.save(arrays), '.safetensors'
-  if _is_compressible(arrays):
+  if _is_compressible(arrays) if compress is None else compress:
     content, suffix = gzip.compress(content, 1, mtime=0), f'{suffix}.gz'
   files.write_synced(directory / f'{name}{suffix}', content)
   manifest = {

@@ -172,6 +172,8 @@ class ExperimentConfig(parts.Part):
     curriculum: rules that change parameters of the environment while agents
       train; see `environments.curricula`.
     evaluation: where and how evaluations act.
+    demonstrations: directory of recorded games, see `ftwax record`, for tasks
+      that learn from them, such as `tasks.Clone`.
     init_from: directory of an earlier run whose learned parameters a new run
       starts from, with this config and environment. See
       `runtime.initial_state`.
@@ -223,6 +225,7 @@ class ExperimentConfig(parts.Part):
 
   curriculum: tuple[curricula.Rule, ...] = ()
   evaluation: Evaluation = Evaluation()  # noqa: RUF009
+  demonstrations: str | None = None
   init_from: str | None = None
   metrics: str | tuple[str, ...] = ()
   observers: Sequence[Observer] = ()

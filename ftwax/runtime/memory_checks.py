@@ -120,6 +120,20 @@ def check_replay(size: replays.Size, num_members: int, capacity: int) -> None:
     )
 
 
+def check_recorded(
+  source: str, num_steps: int, spec: types.EnvironmentSpec
+) -> None:
+  """Raises a ValueError if recorded games do not fit, also while read."""
+  needed, available = num_steps * _observation_bytes(spec), _available_bytes()
+  if 3 * needed > available:
+    raise ValueError(
+      f'demonstrations ({source}, {num_steps:,} steps) must fit into memory,'
+      f' where they take {3 * needed / _GIB:.1f} GiB while they are read and'
+      f' {available / _GIB:.1f} GiB are available; record at most'
+      f' {num_steps * available // (3 * needed):,} steps.'
+    )
+
+
 def _observation_bytes(spec: types.EnvironmentSpec) -> int:
   """Returns the size of an observation, a reward and an action in bytes."""
   leaves = jax.tree.leaves((spec.observations, spec.rewards, spec.actions))

@@ -33,7 +33,7 @@ from ftwax.population import (
 )
 from ftwax.population import state as state_lib
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import memory_checks
+from ftwax.runtime import memory_checks, recorded
 
 # Makes games from one seed for each and the name of the games in messages.
 MakeGames = Callable[[Sequence[int], str], game_vectors.GameVector]
@@ -99,6 +99,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     own_spec, evaluation_game = _read(experiment, evaluation_factory)
     _check_spec(own_spec, spec)
   memory_checks.check_fits(experiment, spec)
+  recorded.check(experiment, spec.environment)
   opponents = _make_opponents(experiment, spec.environment)
   _check_select(experiment, spec)
   _check_fitness(experiment, spec, game)

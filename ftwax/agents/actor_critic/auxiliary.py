@@ -18,6 +18,7 @@ from ftwax import types
 TRAJECTORY = 'trajectory'
 REPLAY = 'replay'
 REWARD_PREDICTION = 'reward_prediction'
+DEMONSTRATIONS = 'demonstrations'
 
 
 class Unrolled(NamedTuple):
@@ -51,6 +52,8 @@ class TaskInputs(NamedTuple):
     observation_spec: specs of the environment's observations, static; None if
       the learner was made without them.
     return_scale: float32 [], see `policy_loss.make_transitions`.
+    demonstrations: recorded games; None unless a task of the agent learns from
+      them.
   """
 
   params: types.Params
@@ -61,6 +64,7 @@ class TaskInputs(NamedTuple):
   reward_prediction: types.RewardPredictionBatch | None
   observation_spec: types.SpecTree = None
   return_scale: types.Array | None = None
+  demonstrations: Unrolled | None = None
 
 
 # A weighted loss, float32 [], and metrics by name.
@@ -72,7 +76,7 @@ class AuxiliaryTask(NamedTuple):
 
   Attributes:
     name: unique among the tasks of an agent.
-    source: `TRAJECTORY`, `REPLAY` or `REWARD_PREDICTION`.
+    source: `TRAJECTORY`, `REPLAY`, `REWARD_PREDICTION` or `DEMONSTRATIONS`.
     loss: computes the weighted loss of the task, and its metrics.
   """
 
@@ -136,7 +140,7 @@ def check_tasks(tasks: Tasks) -> None:
       f'tasks ({names}) must have one name each, which also tells their numbers'
       f' apart; choose another for one, such as name="{twice[0]}_2".'
     )
-  known = (TRAJECTORY, REPLAY, REWARD_PREDICTION)
+  known = (TRAJECTORY, REPLAY, REWARD_PREDICTION, DEMONSTRATIONS)
   for task in tasks:
     if task.source not in known:
       raise ValueError(

@@ -22,15 +22,17 @@ NO_AXIS = -1
 def batch_axes(batch: types.LearnerBatch) -> types.LearnerBatch:
   """Returns the batch axis of each leaf, as a tree prefix of the batch."""
   replay, prediction = batch.replay, batch.reward_prediction
+  past = types.ReplayBatch(TRAJECTORY_AXIS, NO_AXIS)
   axis_of_weight: Any = None if batch.weight is None else 0
   return types.LearnerBatch(
     trajectory=TRAJECTORY_AXIS,
-    replay=replay and types.ReplayBatch(TRAJECTORY_AXIS, NO_AXIS),
+    replay=replay and past,
     reward_prediction=(
       prediction and types.RewardPredictionBatch(1, 0, NO_AXIS)
     ),
     burn_in=(TRAJECTORY_AXIS,) * len(batch.burn_in),
     weight=axis_of_weight,
+    demonstrations=batch.demonstrations and past,
   )
 
 
@@ -79,9 +81,11 @@ def _change_parts(
   def change(trajectory: types.Trajectory) -> types.Trajectory:
     return trajectory._replace(timestep=change_timestep(trajectory.timestep))
 
-  replay, prediction = batch.replay, batch.reward_prediction
-  if replay is not None:
-    replay = replay._replace(trajectory=change(replay.trajectory))
+  prediction = batch.reward_prediction
+  replay, recorded = (
+    past and past._replace(trajectory=change(past.trajectory))
+    for past in (batch.replay, batch.demonstrations)
+  )
   if prediction is not None:
     prediction = change_prediction(prediction)
   return types.LearnerBatch(
@@ -90,6 +94,7 @@ def _change_parts(
     prediction,
     tuple(map(change, batch.burn_in)),
     batch.weight,
+    recorded,
   )
 
 

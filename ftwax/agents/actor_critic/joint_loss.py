@@ -56,6 +56,9 @@ def joint_loss(
   if batch.replay is not None:
     trajectories.append(batch.replay.trajectory)
     is_live[auxiliary.REPLAY] = batch.replay.is_live
+  if batch.demonstrations is not None:
+    trajectories.append(batch.demonstrations.trajectory)
+    is_live[auxiliary.DEMONSTRATIONS] = batch.demonstrations.is_live
   if batch.reward_prediction is not None:
     is_live[auxiliary.REWARD_PREDICTION] = batch.reward_prediction.is_live
   unrolled = _unroll(objective.network, params, hyperparameters, trajectories)
@@ -78,6 +81,7 @@ def joint_loss(
     fresh=unrolled[0],
     replay=replayed,
     reward_prediction=batch.reward_prediction,
+    demonstrations=None if batch.demonstrations is None else unrolled[-1],
     observation_spec=objective.observation_spec,
     return_scale=return_scale,
   )

@@ -27,6 +27,10 @@ from ftwax.agents.actor_critic import (
   optimization,
 )
 from ftwax.replay import auxiliary_replay
+from ftwax.replay import demonstrations as demonstrations_lib
+
+# What tells the key of their samples from others of the state.
+_DEMONSTRATIONS = 7
 
 
 class _Static(NamedTuple):
@@ -325,6 +329,7 @@ def learn(
   state: types.TrainingState,
   replay_state: Any,
   trajectories: types.Trajectory,
+  demonstrations: types.Trajectory | None = None,
 ) -> tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]]:
   """Learns from rollouts, using each trajectory once.
 
@@ -336,6 +341,8 @@ def learn(
     replay_state: state of `replay`; unused without one.
     trajectories: R rollouts of the state's parameters, leaves
       [R, T + 1 or T, M, ...], with a recurrent state [R, M, ...].
+    demonstrations: sequences of recorded games, leaves [T + 1 or T, S, ...], of
+      which each update draws as many as it has trajectories.
 
   Returns:
     The new states, and the metrics and numbers of updates skipped in a row,
@@ -365,6 +372,14 @@ def learn(
     if replay is not None:
       replay_state, past, prediction = replay.sample(replay_state)
       batch = types.LearnerBatch(trajectory, past, prediction)
+    if demonstrations is not None:
+      batch = batch._replace(
+        demonstrations=demonstrations_lib.sample(
+          jax.random.fold_in(state.key, _DEMONSTRATIONS),
+          demonstrations,
+          trajectory.timestep.step_type.shape[1],
+        )
+      )
     state, metrics = learner.update(state, batch)
     return (state, replay_state), (metrics, state.skipped_in_a_row)
 

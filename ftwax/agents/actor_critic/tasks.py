@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from ftwax import distributions, encodings, parts, registry, types
 from ftwax.agents.actor_critic import auxiliary, batches
 from ftwax.losses import (
+  cloning,
   latent_kl,
   pixel_control,
   policy_loss,
@@ -332,6 +333,69 @@ class OffPolicy(Task):
     return self.cost * loss, {'rho': jnp.mean(losses.metrics['rho'])}
 
 
+@registry.register('task.clone')
+@dataclasses.dataclass(frozen=True)
+class Clone(Task):
+  """Learns to act as recorded games did; see `losses.cloning`.
+
+  The games are those of `ExperimentConfig.demonstrations`.
+
+  Attributes:
+    cost: weight of the loss; to let a run go beyond its teacher, anneal it:
+      `LinearDecay(names=('tasks.clone.cost',))`.
+    value_cost: weight of the value's error on recorded games.
+    advantage_scale: how much more actions count that led to more than the
+      value expected; 0 for all alike.
+    burn_in: first steps of a sequence that only prepare the core's state,
+      unless an episode begins there.
+    name: name of the task.
+  """
+
+  source: ClassVar[str] = auxiliary.DEMONSTRATIONS
+
+  cost: parts.Scalar = 1.0
+  value_cost: parts.Scalar = 0.0
+  advantage_scale: parts.Scalar = 0.0
+  burn_in: int = parts.option(0, low=0)
+  name: str = 'clone'
+
+  def check(self, agent: Any) -> None:
+    """Raises a ValueError if no step is left, or others are learned from."""
+    if agent.learns_from_replay:
+      raise ValueError(
+        f'tasks ({agent.tasks}) must not have clone in an agent that learns'
+        ' from a prioritized replay alone; leave it out, or choose another.'
+      )
+    if self.burn_in >= agent.sequence_length:
+      raise ValueError(
+        f'burn_in ({self.burn_in}) of Clone must be below sequence_length'
+        f' ({agent.sequence_length}), or nothing is learned from; choose a'
+        ' smaller one.'
+      )
+
+  def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
+    """Returns the weighted loss, float32 [], and its metrics."""
+    recorded = inputs.demonstrations
+    assert recorded is not None
+    transitions = policy_loss.make_transitions(
+      recorded.output, recorded.trajectory, inputs.agent, inputs.return_scale
+    )
+    step_type = recorded.trajectory.timestep.step_type[:-1]  # [T, B]
+    begins = jnp.cumsum(step_type == types.FIRST, axis=0) > 0
+    is_prepared = jnp.arange(len(step_type))[:, None] >= self.burn_in
+    mask = transitions.mask_tm1 * (begins | is_prepared)
+    errors = jax.vmap(value_replay.value_errors, in_axes=1, out_axes=1)(
+      transitions
+    )
+    log_prob = policy_loss.log_prob_tm1(transitions)
+    losses = cloning.cloning_loss(log_prob, errors, mask, self.advantage_scale)
+    value = 0.5 * jnp.sum(mask * jnp.square(errors))
+    count = jnp.maximum(1.0, jnp.sum(mask))
+    return self.cost * jnp.sum(losses) + self.value_cost * value, {
+      'log_prob': jnp.sum(jnp.where(mask != 0, log_prob, 0.0)) / count,
+    }
+
+
 @registry.register('task.latent_kl')
 @dataclasses.dataclass(frozen=True)
 class LatentKL(Task):
@@ -419,6 +483,7 @@ NAMED: Mapping[str, Task] = {
     ValueReplay(),
     OffPolicy(),
     LatentKL(),
+    Clone(),
   )
 }
 

@@ -231,20 +231,24 @@ class Loop:
     }
 
   def call(
-    self, num_iterations: int, state: LoopState
+    self,
+    num_iterations: int,
+    state: LoopState,
+    demonstrations: types.Trajectory | None = None,
   ) -> tuple[LoopState, Report]:
     """Runs K iterations.
 
     Args:
       num_iterations: K; static.
       state: before the iterations.
+      demonstrations: see `learning.learn`; all members have the same.
 
     Returns:
       The new state, and the metrics and episodes of all iterations.
     """
     population = state.population
     (members, rollout_state, replay), report = jax.lax.scan(
-      lambda carry, _: self._iterate(*carry),
+      lambda carry, _: self._iterate(*carry, demonstrations),
       # Only what an iteration changes is carried.
       (population.members, state.rollout, state.replay),
       length=num_iterations,
@@ -285,6 +289,7 @@ class Loop:
     members: types.TrainingState,
     rollout_state: rollout.RolloutState,
     replay: Any,
+    demonstrations: types.Trajectory | None,
   ) -> tuple[tuple[types.TrainingState, rollout.RolloutState, Any], Report]:
     rollout_state, (trajectories, episodes) = self.act(members, rollout_state)
     # Leaves are [R, T, N, M, ...], those of the recurrent state [R, N, M, ...].
@@ -294,6 +299,7 @@ class Loop:
         self.learner,
         self.replay,
         self.sizes.num_updates,
+        demonstrations=demonstrations,
       ),
       self.config.num_members,
       in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),

@@ -24,6 +24,7 @@ from ftwax.runtime import (
   evaluation,
   generations,
   prepare,
+  recorded,
   rounds,
   run_records,
   runs,
@@ -161,6 +162,10 @@ class _Run:
       population = self._evolution.begin(state.population)
       state = self._start_games(state._replace(population=population))
     self._state: loop.LoopState = state
+    self._demonstrations = jax.device_put(
+      recorded.load(parts.experiment, parts.replays),
+      sharding.replicated(compiled.mesh),
+    )
     self._is_faulty = False
     self._num_iterations = int(self._state.totals.num_iterations)
     self._learner_logger = records.open_logger(
@@ -228,7 +233,7 @@ class _Run:
       donate_argnums=0,
       out_shardings=(shardings, None),
     )
-    self._call_loop = call.lower(state).compile()
+    self._call_loop = call.lower(state, self._demonstrations).compile()
     self._evolution.compile(state.population)
 
   def _start_games(self, state: loop.LoopState) -> loop.LoopState:
@@ -257,7 +262,7 @@ class _Run:
   def _call(self) -> loop.Report:
     """Calls the compiled loop, which consumes the state even if it fails."""
     try:
-      self._state, report = self._call_loop(self._state)
+      self._state, report = self._call_loop(self._state, self._demonstrations)
       self._num_iterations += self._compiled.iterations_per_call
       # Dispatch is asynchronous: errors of the call are raised here.
       return jax.device_get(report)

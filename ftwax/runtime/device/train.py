@@ -89,7 +89,7 @@ def make_train(
     TypeError: if the environment is not written in JAX.
     ValueError: if the experiment has what only a run can do.
   """
-  for field in ('init_from', 'observers', 'curriculum'):
+  for field in ('init_from', 'demonstrations', 'observers', 'curriculum'):
     if value := getattr(experiment, field):
       raise ValueError(
         f'{field} ({value!r}) must not be set for make_train, which reads no'

@@ -11,6 +11,7 @@ import numpy as np
 from ftwax import compilation, trees, types
 from ftwax.agents.actor_critic import learning
 from ftwax.runtime import prepare, sharding
+from ftwax.runtime import recorded as recorded_lib
 from ftwax.runtime.device import sizes as sizes_lib
 from ftwax.runtime.local import acting
 
@@ -46,6 +47,7 @@ class Learner:
     agent = parts.experiment.agent
     check_devices(mesh, num_members, agent.batch_size)
     self.replay: Any = ()
+    self._recorded: Any = None
     self.num_queued = 0
     self.num_taken, self.num_updates, self._num_rows = agent.batch_size, 1, 1
     if agent.learns_from_replay:
@@ -120,7 +122,7 @@ class Learner:
     batch, ages = self._take()
     num_updates = int(np.max(members.steps))
     members, self.replay, (metrics, skipped) = self._update(
-      members, self.replay, batch
+      members, self.replay, batch, self._recorded
     )
     metrics = {
       name: leaf[0] if self._num_members == 1 else leaf
@@ -142,16 +144,25 @@ class Learner:
       key = jax.random.fold_in(parts.key, self._num_members)
       keys = jax.random.split(key, self._num_members)
       self.replay = self.place(jax.jit(jax.vmap(replay.init))(keys))
-    over_members = sharding.over_members(
-      functools.partial(learning.learn, self._core, replay, self.num_updates),
-      self._num_members,
-      in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),
-      out_axes=(0, 0, 1),
-      in_turn=sharding.takes_turns(),
-      mesh=self._mesh,
+    learn = functools.partial(
+      learning.learn, self._core, replay, self.num_updates
+    )
+    whole = sharding.replicated(self._mesh)
+    self._recorded = jax.device_put(
+      recorded_lib.load(parts.experiment, parts.replays), whole
     )
 
-    def update(members: types.TrainingState, replay: Any, batch: Any) -> Any:
+    def update(
+      members: types.TrainingState, replay: Any, batch: Any, recorded: Any
+    ) -> Any:
+      over_members = sharding.over_members(
+        functools.partial(learn, demonstrations=recorded),
+        self._num_members,
+        in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),
+        out_axes=(0, 0, 1),
+        in_turn=sharding.takes_turns(),
+        mesh=self._mesh,
+      )
       # [R, T, N, M, ...]
       batch = _split(batch, num_rows)
       members, replay, (metrics, skipped) = over_members(members, replay, batch)

@@ -1,0 +1,103 @@
+"""The recorded games that an experiment learns from."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftwax import distributions, trees, types
+from ftwax.agents.actor_critic import auxiliary, replays
+from ftwax.environments import specified
+from ftwax.records import recorded_games
+from ftwax.replay import demonstrations, replay_options
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import memory_checks
+
+
+def check(
+  experiment: experiment_lib.ExperimentConfig, spec: types.EnvironmentSpec
+) -> None:
+  """Checks that agent and recorded games go together, without reading them.
+
+  Raises:
+    ValueError: if one needs the other, which is not there; if they are of
+      another game, or do not fit into memory.
+  """
+  learns = auxiliary.DEMONSTRATIONS in auxiliary.sources(
+    experiment.agent.all_tasks
+  )
+  source = experiment.demonstrations
+  if learns and source is None:
+    raise ValueError(
+      'demonstrations (None) must be a directory of recorded games for the task'
+      ' clone; record some by ftwax record, or leave the task out.'
+    )
+  if source is None:
+    return
+  if not learns:
+    raise ValueError(
+      f'demonstrations ({source}) must be learned from by a task of the agent;'
+      " choose --tasks=clone, in Python tasks=('clone',), or leave them out."
+    )
+  if experiment.replay == replay_options.REVERB:
+    raise ValueError(
+      f"demonstrations ({source}) must be None with replay='reverb'; choose"
+      " replay='functional'."
+    )
+  recorded_games.check(source, spec)
+  memory_checks.check_recorded(source, recorded_games.count_steps(source), spec)
+
+
+def load(
+  experiment: experiment_lib.ExperimentConfig, made: replays.Replays
+) -> types.Trajectory | None:
+  """Returns all sequences, leaves [T + 1 or T, S, ...]; None for no such task.
+
+  Raises:
+    ValueError: if they are damaged, too short, or an action was not allowed.
+  """
+  if experiment.demonstrations is None:
+    return None
+  streams = [
+    _checked(stream, made.environment_spec, experiment.demonstrations)
+    for stream in recorded_games.read(
+      experiment.demonstrations, made.environment_spec
+    )
+  ]
+  return demonstrations.make_sequences(streams, made.template)
+
+
+def _checked(
+  stream: types.Streams, spec: types.EnvironmentSpec, source: str
+) -> types.Streams:
+  """Returns a stream with the specs, whose masks allow its actions.
+
+  What a critic alone sees is zero where it was not recorded.
+  """
+  taken = jax.tree.map(lambda leaf: leaf[1:], stream.previous_action)
+  step_type = stream.timestep.step_type
+  counts = (step_type[:-1] != types.LAST) & (step_type[1:] != types.FIRST)
+  allowed = distributions.is_allowed(
+    spec.actions, taken, _mask(stream.timestep.observation)
+  )
+  if (bad := np.argwhere(counts & ~allowed)).size:
+    step, row = bad[0].tolist()
+    raise ValueError(
+      f'demonstrations ({source}) must have actions that the game allows, and'
+      f' the one at step {step} of row {row} is not; record them again.'
+    )
+  seen = types.see_public(stream.timestep.observation, spec.public.observations)
+  if spec.public != spec:
+    hidden = trees.zeros_like_spec(spec.observations, stream.shape)
+    seen = {**hidden, **seen}
+    if types.PRIVILEGED in specified.entries(stream.timestep.observation):
+      seen = stream.timestep.observation
+  timestep = stream.timestep._replace(observation=seen)
+  return stream._replace(timestep=timestep)
+
+
+def _mask(observation: Any) -> Any:
+  """Returns the masks before the actions, leaves [L - 1, K, ...], if any."""
+  if not isinstance(observation, dict) or types.ACTION_MASK not in observation:
+    return None
+  return jax.tree.map(lambda leaf: leaf[:-1], observation[types.ACTION_MASK])
