@@ -373,9 +373,11 @@ def learn(
       replay_state, past, prediction = replay.sample(replay_state)
       batch = types.LearnerBatch(trajectory, past, prediction)
     if demonstrations is not None:
+      # Not every update changes the key.
+      key = jax.random.fold_in(state.key, _DEMONSTRATIONS)
       batch = batch._replace(
         demonstrations=demonstrations_lib.sample(
-          jax.random.fold_in(state.key, _DEMONSTRATIONS),
+          jax.random.fold_in(key, state.steps),
           demonstrations,
           trajectory.timestep.step_type.shape[1],
         )

@@ -1,0 +1,246 @@
+"""Games are recorded, kept, checked and learned from."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import ftwax
+from ftwax import types
+from ftwax.agents import ppo, r2d2
+from ftwax.agents.actor_critic import tasks
+from ftwax.environments import capture_the_flag, catch, functional
+from ftwax.inference import recording
+from ftwax.networks import cores
+from ftwax.population import players
+from ftwax.records import array_files, recorded_games
+from ftwax.replay import demonstrations, trajectories
+from ftwax.runtime import prepare
+
+GAME = catch.make(5, 4)
+LENGTH = 6
+
+
+def follow(key, observation):
+  """Moves below the ball; the lowest row is that of the paddle."""
+  del key
+  ball = observation[:-1].sum(axis=0).argmax()
+  return 1 + jax.numpy.sign(ball - observation[-1].argmax())
+
+
+def record(directory, num_games=64, **options):
+  made = functional.as_game(GAME)
+  player = players.observing(follow)
+  return list(
+    recording.record(
+      lambda seed: made, [player], [0], num_games, directory, **options
+    )
+  )
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('recorded') / 'games'
+  assert record(directory, num_parallel=16)[-1] >= 64
+  return directory
+
+
+def make_experiment(folder, **options):
+  agent = {
+    'core': cores.GRU(16),
+    'sequence_length': LENGTH,
+    'batch_size': 16,
+    'tasks': (tasks.Clone(),),
+    **options.pop('agent', {}),
+  }
+  return ftwax.ExperimentConfig(
+    agent=ppo.PPOConfig(**agent),
+    **{
+      'environment': GAME,
+      'max_num_actor_steps': 6_000,
+      'num_environments': 16,
+      'demonstrations': None if folder is None else str(folder),
+      **options,
+    },
+  )
+
+
+def test_what_a_seat_saw_and_did_is_kept(folder):
+  spec = recorded_games.read_game(folder).environment
+  (streams,) = recorded_games.read(folder, spec)
+  step_type = streams.timestep.step_type
+  assert step_type.shape == streams.shape and streams.shape[1] == 16
+  assert recorded_games.count_steps(folder) == step_type.size
+  is_first = step_type == types.FIRST
+  np.testing.assert_array_equal(
+    streams.previous_action == types.NO_ACTION, is_first
+  )
+  act = jax.vmap(jax.vmap(follow, (None, 0)), (None, 0))
+  wanted = np.asarray(act(None, streams.timestep.observation))[:-1]
+  counts = ~is_first[1:]
+  np.testing.assert_array_equal(
+    streams.previous_action[1:][counts], wanted[counts]
+  )
+  # It never misses a ball.
+  assert streams.timestep.reward.min() == 0 < streams.timestep.reward.max()
+
+
+def test_a_folder_gets_more_of_the_same_game_alone(tmp_path):
+  folder = tmp_path / 'games'
+  record(folder, 4)
+  before = recorded_games.count_steps(folder)
+  record(folder, 4, seed=1)
+  assert recorded_games.count_steps(folder) == 2 * before
+  spec = recorded_games.read_game(folder).environment
+  assert len(list(recorded_games.read(folder, spec))) == 2
+  other = functional.as_game(catch.make(6, 4))
+  with pytest.raises(
+    ValueError, match='must be new, or have recorded the same'
+  ):
+    list(
+      recording.record(
+        lambda seed: other, [players.observing(follow)], [0], 1, folder
+      )
+    )
+  with pytest.raises(ValueError, match=r'must be of a game with .*record this'):
+    recorded_games.check(folder, other.spec)
+
+
+def test_a_damaged_folder_is_told(tmp_path):
+  folder = tmp_path / 'games'
+  record(folder, 2)
+  spec = recorded_games.read_game(folder).environment
+  index = folder / recorded_games.FILE
+  text = index.read_text()
+  for parts in ('[]', '[[1e9, 1]]', '[[-1, 1]]', '7'):
+    index.write_text(f'{{"parts": {parts}}}')
+    with pytest.raises(ValueError, match='must have steps|recorded games'):
+      list(recorded_games.read(folder, spec))
+  index.write_text(text)
+  (part,) = [path for path in folder.iterdir() if path.is_dir()]
+  (arrays,) = part.glob('games.safetensors*')
+  content = bytearray(arrays.read_bytes())
+  content[len(content) // 2] ^= 1
+  arrays.write_bytes(content)
+  with pytest.raises((ValueError, array_files.DamagedError)):
+    list(recorded_games.read(folder, spec))
+
+
+def test_sequences_join_where_one_ends(folder):
+  spec = recorded_games.read_game(folder).environment
+  streams = list(recorded_games.read(folder, spec))
+  state = np.zeros((1, 3), np.float32)
+  template = trajectories.make_template(spec, state, LENGTH)
+  made = demonstrations.make_sequences(streams, template)
+  length, rows = streams[0].shape
+  count = (length - 1) // LENGTH * rows
+  assert made.timestep.step_type.shape == (LENGTH + 1, count)
+  assert (
+    made.recurrent_state.shape == (count, 3) and not made.recurrent_state.any()
+  )
+  np.testing.assert_array_equal(
+    made.timestep.observation[-1, :rows],
+    made.timestep.observation[0, rows : 2 * rows],
+  )
+  drawn = demonstrations.sample(jax.random.PRNGKey(0), made, 4).trajectory
+  assert drawn.timestep.reward.shape == (LENGTH + 1, 4)
+  long = trajectories.make_template(spec, state, length)
+  with pytest.raises(ValueError, match=rf'sequence_length={length - 1}\.'):
+    demonstrations.make_sequences(streams, long)
+
+
+@pytest.mark.parametrize('runtime', ['device', 'local'])
+def test_a_clone_acts_as_its_teacher_and_resumes(folder, tmp_path, runtime):
+  # Its own rewards teach nothing.
+  blind = {'learning_rate': 5e-3, 'baseline_cost': 0.0, 'max_abs_reward': 0.0}
+  experiment = make_experiment(folder, agent=blind)
+  short = experiment.replace(max_num_actor_steps=3_000)
+  parts = ftwax.run(short, runtime=runtime, run_dir=tmp_path / 'parts')
+  assert parts.counts.learner_steps
+  resumed = ftwax.run(
+    experiment, runtime=runtime, run_dir=tmp_path / 'parts', resume=True
+  )
+  whole = ftwax.run(experiment, runtime=runtime, run_dir=tmp_path / 'whole')
+  *_, row = (tmp_path / 'whole/logs/learner.jsonl').read_text().splitlines()
+  assert json.loads(row)['clone_log_prob'] > -0.3
+  returns = ftwax.load(whole.run_dir).evaluate(GAME, num_episodes=50)
+  assert returns.mean() > 0.9
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    resumed.state.params,
+    whole.state.params,
+  )
+
+
+@pytest.mark.parametrize(
+  ('change', 'message'),
+  [
+    ({'demonstrations': None}, r'demonstrations \(None\) must be a directory'),
+    ({'agent': {'tasks': ()}}, 'must be learned from by a task of the agent'),
+    ({'environment': catch.make(6, 4)}, r'observations.*are of one with'),
+    (
+      {'agent': {'tasks': (tasks.Clone(burn_in=LENGTH),)}},
+      r'burn_in \(6\) of Clone must be below sequence_length',
+    ),
+  ],
+)
+def test_what_does_not_go_together_is_told(folder, change, message):
+  with pytest.raises(ValueError, match=message):
+    prepare.prepare(make_experiment(folder, **change))
+
+
+def test_agents_of_a_replay_are_refused():
+  with pytest.raises(
+    ValueError, match='learns from a prioritized replay alone'
+  ):
+    r2d2.R2D2Config(tasks=('clone',))
+
+
+def test_too_large_games_are_refused_before_they_are_read(folder, tmp_path):
+  copy = tmp_path / 'large'
+  copy.mkdir()
+  (copy / 'game.json').write_text((folder / 'game.json').read_text())
+  huge = {'parts': [[2**30, 2**20]]}
+  (copy / recorded_games.FILE).write_text(json.dumps(huge))
+  with pytest.raises(
+    ValueError, match=r'must fit into memory, .*record at most'
+  ):
+    prepare.prepare(make_experiment(copy))
+
+
+def test_games_with_and_without_a_critic_s_state_teach_each_other(tmp_path):
+  def make(team_state):
+    return capture_the_flag.make(
+      capture_the_flag.CaptureTheFlagConfig(
+        height=7, width=11, num_steps=20, team_state=team_state
+      )
+    )
+
+  player = players.scripted(make(False).scripts['attacker'])
+  for told in (False, True):
+    game = make(told)
+    list(
+      recording.record(
+        lambda seed, game=game: game,
+        [player] * 4,
+        [0, 1],
+        2,
+        tmp_path / f'{told}',
+      )
+    )
+    experiment = ftwax.ExperimentConfig(
+      agent=ppo.PPOConfig(
+        core=cores.GRU(4), tasks=('clone',), sequence_length=5
+      ),
+      environment=make(not told),
+      max_num_actor_steps=10,
+      demonstrations=str(tmp_path / f'{told}'),
+    )
+    parts = prepare.prepare(experiment)
+    from ftwax.runtime import recorded
+
+    made = recorded.load(experiment, parts.replays)
+    assert jax.tree.structure(made.timestep.observation) == jax.tree.structure(
+      parts.spec.environment.observations
+    )
