@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ftwax import submodules
 
 if TYPE_CHECKING:
-  from ftwax.inference import live_game, playable
+  from ftwax.inference import live_game, playable, recording
   from ftwax.inference.loaded_agent import LoadedAgent
   from ftwax.inference.loading import export, load
 else:
@@ -24,4 +24,5 @@ __all__ = (
   'live_game',
   'load',
   'playable',
+  'recording',
 )

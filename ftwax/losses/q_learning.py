@@ -51,7 +51,7 @@ def q_learning_loss(
       learning network itself, and weights of one.
     hyperparameters: the agent: `n_step`; `rescaling`, the epsilon of h, or
       None; `huber_delta`, the error beyond which the loss is linear; and
-      `replay.max_error_share`, for the priority.
+      `max_error_share` of its replay, for the priority.
 
   Returns:
     The loss of the values, [T], and the stream's priority.

@@ -99,7 +99,9 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     own_spec, evaluation_game = _read(experiment, evaluation_factory)
     _check_spec(own_spec, spec)
   memory_checks.check_fits(experiment, spec)
-  recorded.check(experiment, spec.environment)
+  recorded.check(
+    agent, experiment.demonstrations, experiment.replay, spec.environment
+  )
   opponents = _make_opponents(experiment, spec.environment)
   _check_select(experiment, spec)
   _check_fitness(experiment, spec, game)

@@ -6,27 +6,36 @@ import jax
 import numpy as np
 
 from ftwax import distributions, trees, types
-from ftwax.agents.actor_critic import auxiliary, replays
+from ftwax.agents.actor_critic import (
+  actor_critic_config,
+  auxiliary,
+  replays,
+)
 from ftwax.environments import specified
 from ftwax.records import recorded_games
 from ftwax.replay import demonstrations, replay_options
-from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import memory_checks
 
 
 def check(
-  experiment: experiment_lib.ExperimentConfig, spec: types.EnvironmentSpec
+  agent: actor_critic_config.ActorCriticConfig,
+  source: str | None,
+  replay: str | None,
+  spec: types.EnvironmentSpec,
 ) -> None:
   """Checks that agent and recorded games go together, without reading them.
+
+  Args:
+    agent: the agent.
+    source: the directory of recorded games, if any.
+    replay: the kind of replay; see `replays.choose`.
+    spec: specs of the agent's game.
 
   Raises:
     ValueError: if one needs the other, which is not there; if they are of
       another game, or do not fit into memory.
   """
-  learns = auxiliary.DEMONSTRATIONS in auxiliary.sources(
-    experiment.agent.all_tasks
-  )
-  source = experiment.demonstrations
+  learns = auxiliary.DEMONSTRATIONS in auxiliary.sources(agent.all_tasks)
   if learns and source is None:
     raise ValueError(
       'demonstrations (None) must be a directory of recorded games for the task'
@@ -39,7 +48,7 @@ def check(
       f'demonstrations ({source}) must be learned from by a task of the agent;'
       " choose --tasks=clone, in Python tasks=('clone',), or leave them out."
     )
-  if experiment.replay == replay_options.REVERB:
+  if replay == replay_options.REVERB:
     raise ValueError(
       f"demonstrations ({source}) must be None with replay='reverb'; choose"
       " replay='functional'."
@@ -48,21 +57,17 @@ def check(
   memory_checks.check_recorded(source, recorded_games.count_steps(source), spec)
 
 
-def load(
-  experiment: experiment_lib.ExperimentConfig, made: replays.Replays
-) -> types.Trajectory | None:
-  """Returns all sequences, leaves [T + 1 or T, S, ...]; None for no such task.
+def load(source: str | None, made: replays.Replays) -> types.Trajectory | None:
+  """Returns all sequences, leaves [T + 1 or T, S, ...]; None without a source.
 
   Raises:
     ValueError: if they are damaged, too short, or an action was not allowed.
   """
-  if experiment.demonstrations is None:
+  if source is None:
     return None
   streams = [
-    _checked(stream, made.environment_spec, experiment.demonstrations)
-    for stream in recorded_games.read(
-      experiment.demonstrations, made.environment_spec
-    )
+    _checked(stream, made.environment_spec, source)
+    for stream in recorded_games.read(source, made.environment_spec)
   ]
   return demonstrations.make_sequences(streams, made.template)
 

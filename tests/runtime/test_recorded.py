@@ -16,7 +16,7 @@ from ftwax.networks import cores
 from ftwax.population import players
 from ftwax.records import array_files, recorded_games
 from ftwax.replay import demonstrations, trajectories
-from ftwax.runtime import prepare
+from ftwax.runtime import prepare, recorded
 
 GAME = catch.make(5, 4)
 LENGTH = 6
@@ -238,9 +238,7 @@ def test_games_with_and_without_a_critic_s_state_teach_each_other(tmp_path):
       demonstrations=str(tmp_path / f'{told}'),
     )
     parts = prepare.prepare(experiment)
-    from ftwax.runtime import recorded
-
-    made = recorded.load(experiment, parts.replays)
+    made = recorded.load(experiment.demonstrations, parts.replays)
     assert jax.tree.structure(made.timestep.observation) == jax.tree.structure(
       parts.spec.environment.observations
     )

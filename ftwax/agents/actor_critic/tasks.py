@@ -338,7 +338,7 @@ class OffPolicy(Task):
 class Clone(Task):
   """Learns to act as recorded games did; see `losses.cloning`.
 
-  The games are those of `ExperimentConfig.demonstrations`.
+  The games are those of the experiment's `demonstrations`.
 
   Attributes:
     cost: weight of the loss; to let a run go beyond its teacher, anneal it:

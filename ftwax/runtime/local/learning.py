@@ -149,7 +149,7 @@ class Learner:
     )
     whole = sharding.replicated(self._mesh)
     self._recorded = jax.device_put(
-      recorded_lib.load(parts.experiment, parts.replays), whole
+      recorded_lib.load(parts.experiment.demonstrations, parts.replays), whole
     )
 
     def update(
