@@ -1,6 +1,7 @@
 """The kernel of an access, interpreted, against the access of operations."""
 
 import functools
+import re
 
 import haiku as hk
 import jax
@@ -150,3 +151,21 @@ def test_other_memories_have_no_kernel(kwargs, monkeypatch):
   monkeypatch.setattr(scans, 'has_kernels', lambda: True)
   assert access_kernel.is_used(config)
   assert not access_kernel.is_used(config.replace(**kwargs))
+
+
+@pytest.mark.parametrize('sizes', [(16, 8), (450, 32)])
+def test_other_sizes_are_warned_of_once(sizes, monkeypatch, caplog):
+  access_kernel._warn.cache_clear()
+  assert not access_kernel.is_used(cores.Memory(*sizes))
+  assert not caplog.messages  # Without kernels, all sizes are alike.
+  monkeypatch.setattr(scans, 'counts_launches', lambda: True)
+  monkeypatch.setattr(scans, 'has_kernels', lambda: True)
+  for _ in range(2):
+    assert not access_kernel.is_used(cores.Memory(*sizes))
+  assert access_kernel.is_used(cores.Memory(16, 16))
+  (message,) = caplog.messages
+  assert re.search(
+    rf'num_slots \({sizes[0]}\) and word_size \({sizes[1]}\) .* choose'
+    r' cores.Memory\(16, 16\)',
+    message,
+  )

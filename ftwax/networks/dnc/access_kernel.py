@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 from jax import flatten_util
 
 from ftwax import import_guard, scans, types
@@ -31,14 +32,38 @@ _State: Any = memory_state.MemoryState
 _Links: Any = memory_state.LinkState
 
 
+# Numbers of slots and of numbers in a slot. Triton's sizes are powers of two;
+# larger ones are unmeasured.
+_SIZE = 16
+
+
 def is_used(config: interfaces.Memory) -> bool:
   """Returns whether accesses are kernels, of a memory with exact links."""
+  if not (scans.has_kernels() and _has_kernel(config)):
+    return False
+  if config.num_slots == config.word_size == _SIZE:
+    return True
+  _warn(config.num_slots, config.word_size)
+  return False
+
+
+@functools.cache  # Once for each size.
+def _warn(num_slots: int, word_size: int) -> None:
+  logging.warning(
+    'A DNC of num_slots (%s) and word_size (%s) has no kernel for its accesses,'
+    ' each of which launches some 40 kernels on this GPU; choose'
+    ' cores.Memory(%s, %s) where it is large enough.',
+    num_slots,
+    word_size,
+    _SIZE,
+    _SIZE,
+  )
+
+
+def _has_kernel(config: interfaces.Memory) -> bool:
+  """Returns whether the kernel computes accesses of a memory of its size."""
   return (
-    scans.has_kernels()
-    and config.is_stored
-    and config.linkage == 'exact'
-    # Triton's sizes are powers of two. Larger ones are unmeasured.
-    and config.num_slots == config.word_size == 16
+    config.linkage == 'exact'
     and config.num_writes == 1
     and not config.key_masking
     and not config.deallocation
