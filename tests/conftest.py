@@ -6,7 +6,6 @@ import pathlib
 import secrets
 import signal
 import sys
-import tempfile
 
 import kept_functions
 
@@ -15,17 +14,13 @@ import kept_functions
 # test's time is compilation; without optimizing machine code it takes half.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # What tests compile is compiled once, by whichever process, and kept for the
-# next session; modules are kept for this one, where Python must not write
-# beside its sources.
+# next session; so are modules, where Python must not write beside its sources.
 if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
   os.environ['JAX_COMPILATION_CACHE_DIR'] = str(kept_functions.make_folder())
   os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
   os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
-if os.environ.pop('PYTHONDONTWRITEBYTECODE', None):
-  _kept = tempfile.TemporaryDirectory(
-    prefix='tests-of-ftwax-', ignore_cleanup_errors=True
-  )
-  os.environ['PYTHONPYCACHEPREFIX'] = f'{_kept.name}/modules'
+if 'PYTHONDONTWRITEBYTECODE' in os.environ:
+  kept_functions.keep_modules()
 os.environ['XLA_FLAGS'] = ' '.join(
   [
     os.environ.get('XLA_FLAGS', ''),

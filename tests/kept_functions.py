@@ -1,4 +1,4 @@
-"""Where compiled functions are kept between sessions of tests.
+"""Where functions and modules are kept between sessions of tests, compiled.
 
 Most of a session's time is XLA's. What was compiled lies in `.pytest_cache`,
 beside what pytest keeps, so that a second session compiles little. Machine code
@@ -7,11 +7,14 @@ is of one version of JAX and one kind of processor; so is the folder.
 
 import hashlib
 import importlib.metadata
+import os
 import pathlib
 import platform
 import shutil
+import sys
 
-_ROOT = pathlib.Path(__file__).parents[1] / '.pytest_cache' / 'compiled'
+_CACHE = pathlib.Path(__file__).parents[1] / '.pytest_cache'
+_ROOT = _CACHE / 'compiled'
 
 # A session of all fast tests leaves about half of this.
 _MAX_BYTES = 3_000_000_000
@@ -28,6 +31,18 @@ def make_folder(root=_ROOT):
       shutil.rmtree(other, ignore_errors=True)
   folder.mkdir(parents=True, exist_ok=True)
   return folder
+
+
+def keep_modules(folder=_CACHE / 'modules'):
+  """Keeps compiled modules there, in this process and in those it starts.
+
+  It begins anew once it is large; Python finds out which modules are old.
+  """
+  if folder.is_dir() and _size(folder) > _MAX_BYTES:
+    shutil.rmtree(folder, ignore_errors=True)
+  os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
+  os.environ['PYTHONPYCACHEPREFIX'] = sys.pycache_prefix = str(folder)
+  sys.dont_write_bytecode = False
 
 
 def _key():

@@ -1,4 +1,8 @@
-"""The folder of functions that sessions of tests keep."""
+"""The folders of functions and modules that sessions of tests keep."""
+
+import os
+import subprocess
+import sys
 
 import kept_functions
 
@@ -20,3 +24,46 @@ def test_a_large_folder_begins_anew(tmp_path, monkeypatch):
   (folder / 'function').write_bytes(b'x' * 10)
   monkeypatch.setattr(kept_functions, '_MAX_BYTES', 5)
   assert not any(kept_functions.make_folder(tmp_path).iterdir())
+
+
+_KEEPS_MODULES = """
+import pathlib, subprocess, sys
+import kept_functions
+kept_functions.keep_modules(pathlib.Path(sys.argv[1]))
+import here
+subprocess.run([sys.executable, '-c', 'import there'], check=True)
+"""
+
+
+def test_modules_are_kept_where_python_must_not_write_beside_them(tmp_path):
+  folder = tmp_path / 'kept'
+  for name in ('here', 'there'):
+    (tmp_path / f'{name}.py').write_text('')
+  path = f'{tmp_path}{os.pathsep}{os.path.dirname(kept_functions.__file__)}'
+
+  def run():
+    subprocess.run(
+      [sys.executable, '-c', _KEEPS_MODULES, folder],
+      env={**os.environ, 'PYTHONDONTWRITEBYTECODE': '1', 'PYTHONPATH': path},
+      check=True,
+    )
+    return sorted(file.name.split('.')[0] for file in folder.rglob('*.pyc'))
+
+  assert {'here', 'there'} <= {*run()}
+  assert not [*tmp_path.rglob('__pycache__')]
+  (folder / 'old.pyc').write_bytes(b'')
+  assert 'old' in run()
+
+
+def test_a_large_folder_of_modules_begins_anew(tmp_path, monkeypatch):
+  for name in ('PYTHONDONTWRITEBYTECODE', 'PYTHONPYCACHEPREFIX'):
+    monkeypatch.setenv(name, '')
+  for name in ('pycache_prefix', 'dont_write_bytecode'):
+    monkeypatch.setattr(sys, name, getattr(sys, name))
+  module = tmp_path / 'module.pyc'
+  module.write_bytes(b'x' * 10)
+  kept_functions.keep_modules(tmp_path)
+  assert module.exists()
+  monkeypatch.setattr(kept_functions, '_MAX_BYTES', 5)
+  kept_functions.keep_modules(tmp_path)
+  assert not module.exists()

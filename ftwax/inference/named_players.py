@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import distributions, trees, types
+from ftwax import compilation, distributions, trees, types
 from ftwax.agents.actor_critic import acting, normalization
 from ftwax.environments import functional, games
 from ftwax.inference import loaded_agent, loading
@@ -111,7 +111,10 @@ class NamedPlayers:
       variables = self._agents[name].variables
       action, state = self._select(variables, rows, state)
     else:
-      act = self._acts.setdefault(name, jax.jit(self._players[name].act))
+      if name not in self._acts:
+        act = compilation.jit_unoptimized(self._players[name].act)
+        self._acts[name] = act
+      act = self._acts[name]
       one = jax.tree.map(lambda leaf: leaf[None], game_state)
       action, state = act(one, np.array([seat], np.int32), rows, state)
     action = jax.device_get(action)
@@ -137,7 +140,8 @@ class NamedPlayers:
   @functools.cached_property
   def _select(self) -> Any:
     # Members differ only in their variables, so one compilation suffices.
-    return jax.jit(self._agents['member 0'].actor.select_action)
+    actor = self._agents['member 0'].actor
+    return compilation.jit_unoptimized(actor.select_action)
 
   @functools.cached_property
   def _see(self) -> Any:
@@ -168,7 +172,7 @@ class NamedPlayers:
       )
       return trees.take(_insights(output), 0)
 
-    return jax.jit(see)
+    return compilation.jit_unoptimized(see)
 
 
 def _insights(output: types.NetworkOutput) -> dict[str, types.Array]:

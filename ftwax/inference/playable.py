@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import dm_env
-import jax
 
 from ftwax import compilation, import_guard, types
 from ftwax.environments import (
@@ -74,7 +73,10 @@ class PlayableGame:
 
       return (
         compilation.jit_unoptimized(lambda key: shown(*jax_game.reset(key))),
-        jax.jit(lambda state, action: shown(*jax_game.step(state, action))),
+        # Of one game, for people: soon compiled is better than fast.
+        compilation.jit_unoptimized(
+          lambda state, action: shown(*jax_game.step(state, action))
+        ),
       )
     python_game = game
 
