@@ -112,8 +112,8 @@ class NamedPlayers:
       action, state = self._select(variables, rows, state)
     else:
       if name not in self._acts:
-        act = compilation.jit_unoptimized(self._players[name].act)
-        self._acts[name] = act
+        own = compilation.jit_unoptimized(self._players[name].act)
+        self._acts[name] = own
       act = self._acts[name]
       one = jax.tree.map(lambda leaf: leaf[None], game_state)
       action, state = act(one, np.array([seat], np.int32), rows, state)
