@@ -61,7 +61,7 @@ class R2D2Config(action_value_config.ActionValueConfig):
   replay: replay_options.Prioritized = replay_options.Prioritized()  # noqa: RUF009
 
   sequence_length: int = 16
-  batch_size: int = 32
+  batch_size: int = 16
 
   _methods: ClassVar[dict[str, str]] = {
     **action_value_config.ActionValueConfig._methods,
