@@ -1,6 +1,6 @@
 """Compares agents of action values with PPO at equal steps and the same core.
 
-    uv run benchmarks/action_values.py --tasks catch recall_15 --num_steps=100000
+    uv run benchmarks/action_values.py --tasks catch --num_steps=100000
 
 Each row has the mean return of 200 episodes of each seed's greedy policy after
 training, and the seconds of training of all seeds, without compilation and

@@ -194,8 +194,7 @@ def test_every_room_has_its_arrows():
 def test_functional_rooms_import_nothing_heavy(room):
   for path in _files(room):
     heavy = {name.split('.')[0] for name in _imports(path)} & HEAVY
-    # They load it where a loss is traced.
-    if path.name in ('pixel_control.py', 'q_learning.py'):
+    if path.name == 'lazy_rlax.py':  # Loads it where a loss is traced.
       heavy -= {'rlax'}
     assert not heavy, f'{path} imports {heavy}'
 

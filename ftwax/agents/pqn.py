@@ -13,8 +13,10 @@ from typing import ClassVar
 from ftwax import parts, registry
 from ftwax.agents.actor_critic import action_value_config
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import exploration as exploration_lib
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.losses import q_learning
+from ftwax.networks import cores
 
 
 @registry.register('agent.pqn')
@@ -22,8 +24,7 @@ from ftwax.losses import q_learning
 class PQNConfig(action_value_config.ActionValueConfig):
   """Defaults of PQN; see `ActionValueConfig` for the options that it shares.
 
-  The paper normalizes each layer: `core=cores.LSTM(64, layer_norm=True)` does
-  it for a core.
+  The paper normalizes each layer. Here the core is, by default.
 
   Attributes:
     q_lambda: lambda of the returns; 0 for targets of one step.
@@ -34,6 +35,12 @@ class PQNConfig(action_value_config.ActionValueConfig):
   learning_rate: config_lib.Scalar = 5e-4
   max_gradient_norm: config_lib.Scalar = parts.scalar(10.0, unlimited=True)
   q_lambda: config_lib.Scalar = parts.scalar(0.65, high=1.0)
+
+  core: str | cores.MakeCore = cores.LSTM(layer_norm=True)  # noqa: RUF009
+  exploration: exploration_lib.EpsilonLadder = exploration_lib.EpsilonLadder(  # noqa: RUF009
+    epsilon=0.2, exponent=1.0
+  )
+  normalize_returns: bool = True
 
   sequence_length: int = 16
   batch_size: int = 32

@@ -23,8 +23,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, import_guard, shapes, types
-from ftwax.losses import policy_loss, returns
+from ftwax import distributions, shapes, types
+from ftwax.losses import lazy_rlax, policy_loss, returns
 
 
 def grid_shape(
@@ -85,16 +85,8 @@ def pseudo_rewards(
     change = jnp.abs(jnp.diff(frames, axis=0))  # [T, L] or [T, L, C]
     cells = change.reshape(len(change), crop[0] // cell_size, -1)
     return jnp.mean(cells, axis=-1, dtype=jnp.float32)  # [T, cells]
-  try:
-    with import_guard.guarded():
-      import rlax  # Slow.
-  except ImportError as error:  # Too late, on Python 3.10.
-    raise ImportError(
-      f'rlax must be imported before TensorFlow and Reverb ({error}); put'
-      ' `import rlax` above them.'
-    ) from error
   frames = frames.reshape(*frames.shape[:3], -1)  # [T + 1, H, W, C]
-  return jnp.asarray(rlax.pixel_control_rewards(frames, cell_size))
+  return jnp.asarray(lazy_rlax.load().pixel_control_rewards(frames, cell_size))
 
 
 def pixel_control_loss(

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import import_guard, registry, shapes, types
-from ftwax.losses import policy_loss, returns
+from ftwax import registry, shapes, types
+from ftwax.losses import lazy_rlax, policy_loss, returns
 
 
 class QTargets(NamedTuple):
@@ -50,7 +50,7 @@ def q_learning_loss(
     transitions: leaves [T, ...], with `QTargets`; without targets, those of the
       learning network itself, and weights of one.
     hyperparameters: the agent: `n_step`; `rescaling`, the epsilon of h, or
-      None; `huber_delta`, the error beyond which the loss is linear; and
+      None; `huber_delta`, the error beyond which the loss is linear; and the
       `max_error_share` of its replay, for the priority.
 
   Returns:
@@ -275,7 +275,7 @@ def rescale(x: types.Array, epsilon: types.Array | float | None) -> types.Array:
   """Returns h(x); x itself without an epsilon."""
   if epsilon is None:
     return x
-  rescaled: types.Array = _import_rlax().signed_hyperbolic(x, epsilon)
+  rescaled: types.Array = lazy_rlax.load().signed_hyperbolic(x, epsilon)
   return rescaled
 
 
@@ -283,21 +283,8 @@ def unscale(x: types.Array, epsilon: types.Array | float | None) -> types.Array:
   """Returns the inverse of `rescale`."""
   if epsilon is None:
     return x
-  unscaled: types.Array = _import_rlax().signed_parabolic(x, epsilon)
+  unscaled: types.Array = lazy_rlax.load().signed_parabolic(x, epsilon)
   return unscaled
-
-
-def _import_rlax() -> Any:
-  """Imports rlax, which is slow, where a loss is made."""
-  try:
-    with import_guard.guarded():
-      import rlax
-  except ImportError as error:  # Too late, on Python 3.10.
-    raise ImportError(
-      f'rlax must be imported before TensorFlow and Reverb ({error}); put'
-      ' `import rlax` above them, or choose rescaling=None.'
-    ) from error
-  return rlax
 
 
 def _take(q: types.Array, action: types.Array) -> types.Array:

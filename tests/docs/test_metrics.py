@@ -9,7 +9,7 @@ import pytest
 
 import ftwax
 from ftwax import population, records
-from ftwax.agents import impala, ppo
+from ftwax.agents import impala, ppo, r2d2
 from ftwax.environments import capture_the_flag
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -67,6 +67,14 @@ def test_columns_of_an_agent_are_on_the_page(tmp_path):
   run_dir = _run(tmp_path, config, 'CartPole-v1', 'local')
   logged = _logged(run_dir)
   assert {'return_scale', 'sample_age_steps', 'kl_old_new'} < logged
+  assert not _undocumented(logged)
+
+
+def test_columns_of_a_replay_are_on_the_page(tmp_path):
+  run_dir = _run(tmp_path, r2d2.R2D2Config(), 'CartPole-v1', 'local')
+  logged = _logged(run_dir)
+  assert {'td_error', 'replay_size', 'value_loss'} < logged
+  assert not {'entropy', 'policy_loss'} & logged
   assert not _undocumented(logged)
 
 
