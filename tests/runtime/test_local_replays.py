@@ -181,14 +181,16 @@ def test_neither_tensorflow_nor_reverb_is_loaded(tmp_path):
 
 @pytest.mark.python_310
 def test_reverb_may_be_asked_for():
-  assert replays.choose('reverb') == 'reverb'
+  assert replays.choose('reverb', a2c.A2CConfig()) == 'reverb'
 
 
 def test_reverb_must_be_installed_if_it_is_asked_for(monkeypatch):
-  assert replays.choose(None) == replays.choose('functional') == 'functional'
+  config = a2c.A2CConfig()
+  for asked in (None, 'functional'):
+    assert replays.choose(asked, config) == 'functional'
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   with pytest.raises(ImportError, match=r"replay \('reverb'\) needs dm-reverb"):
-    replays.choose('reverb')
+    replays.choose('reverb', a2c.A2CConfig())
 
 
 def test_a_folder_of_its_name_is_not_reverb(tmp_path, monkeypatch):
@@ -196,7 +198,7 @@ def test_a_folder_of_its_name_is_not_reverb(tmp_path, monkeypatch):
   monkeypatch.setattr(sys, 'path', [str(tmp_path)])
   monkeypatch.delitem(sys.modules, 'reverb', raising=False)
   with pytest.raises(ImportError, match=r"replay \('reverb'\) needs dm-reverb"):
-    replays.choose('reverb')
+    replays.choose('reverb', a2c.A2CConfig())
 
 
 def test_a_run_with_a_missing_reverb_leaves_nothing(tmp_path, monkeypatch):
