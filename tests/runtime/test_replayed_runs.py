@@ -175,3 +175,16 @@ def test_reverb_is_refused():
     ValueError, match=r"replay \('reverb'\) must not be Reverb's for r2d2"
   ):
     replays.choose(replay_options.REVERB, AGENT)
+
+
+def test_two_devices_learn_what_one_does(tmp_path):
+  experiment = _make(max_num_actor_steps=96)
+  states = []
+  for count in (1, 2):
+    run = run_helpers.make_run('device', tmp_path)
+    result = run(experiment, name=str(count), devices=jax.devices()[:count])
+    states.append(result.state)
+  first, second = (jax.tree.map(np.asarray, state.params) for state in states)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, 1e-3, 1e-4), first, second
+  )
