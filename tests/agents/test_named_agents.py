@@ -11,7 +11,7 @@ import pytest
 import random_batches
 
 from ftwax import distributions, types
-from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
+from ftwax.agents import a2c, a3c, ftw, impala, ppo, pqn, r2d2, rl2, unreal
 from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.losses import advantage_actor_critic
 from ftwax.networks import cores, heads, recurrent_cores, torsos
@@ -31,6 +31,11 @@ AGENTS = {
   'a2c': a2c.A2CConfig(**SIZES),
   'a3c': a3c.A3CConfig(**SIZES | {'batch_size': 1}),
   'ppo': ppo.PPOConfig(**SIZES | {'num_minibatches': 2, 'num_epochs': 2}),
+  'pqn': pqn.PQNConfig(**SIZES | {'num_minibatches': 2, 'num_epochs': 2}),
+  'r2d2': r2d2.R2D2Config(**SIZES),
+  'r2d2_with_tasks': r2d2.R2D2Config(
+    **SIZES, tasks=(PIXEL_CONTROL, 'reward_prediction')
+  ),
   'rl2': rl2.RL2Config(**SIZES),
   'unreal': unreal.UNREALConfig(
     **SIZES,
@@ -106,7 +111,7 @@ def _make(name, space):
 
 
 # Agents that learn as another one does, or need an environment of their own.
-SPECIAL = ('impala', 'a3c', 'rl2', 'rl2_with_tasks')
+SPECIAL = ('impala', 'a3c', 'r2d2', 'rl2', 'rl2_with_tasks')
 
 
 # Each agent in what has nearly everything, and every loss of the policy in each
@@ -119,6 +124,8 @@ SPECIAL = ('impala', 'a3c', 'rl2', 'rl2_with_tasks')
     ('rl2_with_tasks', 'trials'),
     ('a3c', 'vector'),
     ('impala', 'masked'),
+    ('r2d2', 'masked'),
+    ('pqn', 'masked'),
     ('impala', 'continuous'),
     ('a2c', 'continuous'),
     ('ppo', 'continuous'),

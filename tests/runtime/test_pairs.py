@@ -218,6 +218,7 @@ FIRST = [
   ('pqn', 'gru', 'none', 'device'),
   ('r2d2', 'dnc', 'pixel_control', 'device'),
   ('r2d2', 'lstm', 'reward_prediction', 'local'),
+  ('r2d2', 'gru', 'none', 'distributed'),
   ('rl2', 'feed_forward', 'none', 'local'),
   ('unreal', 'stacked_lstm', 'off_policy', 'distributed'),
 ]
