@@ -161,7 +161,7 @@ def describe_replay(parts: Prepared) -> str:
   members = parts.experiment.population.num_members
   total, observations, states = (members * count / 2**20 for count in size)
   saved = 'in memory and in each checkpoint'
-  if not parts.replays.is_saved:
+  if not parts.replays.is_saved or parts.experiment.checkpointing is None:
     saved = 'in memory, and in no checkpoint'
   return (
     f'Replay: {members * agent.replay.capacity:,} trajectories of'
