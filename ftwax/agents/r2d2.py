@@ -30,8 +30,6 @@ _MAX_DENOMINATOR = 1024
 class R2D2Config(action_value_config.ActionValueConfig):
   """Defaults of R2D2; see `ActionValueConfig` for the options that it shares.
 
-  One set of defaults learns small tasks; `atari_paper` has those of the paper.
-
   Attributes:
     n_step: steps of the returns before they bootstrap.
     rescaling: epsilon of the rescaling of values, or None for none.
