@@ -12,6 +12,7 @@ import ftwax
 from ftwax.agents import ppo
 from ftwax.cli import commands, evaluate_command, launch, past_runs, sources
 from ftwax.environments import game_vectors
+from ftwax.inference import playable
 from ftwax.networks import cores
 from ftwax.records import config_files, loggers
 
@@ -115,6 +116,36 @@ def test_every_experiment_is_rebuilt(tmp_path, name):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_run_in_first_person_is_loaded_played_and_filmed(
+  tmp_path,
+):
+  run_dir = tmp_path / 'run'
+  made = launch.find('capture_the_flag', ['--game=first_person']).build()
+  ftwax.run(
+    made.replace(
+      agent=made.agent.replace(core=cores.GRU(8)),
+      population=made.population.replace(num_members=1, exploits=False),
+      num_environments=4,
+      max_num_actor_steps=4_800,
+    ),
+    runtime='device',
+    run_dir=run_dir,
+  )
+  agent = ftwax.load(run_dir)
+  assert agent.game_spec.environment.observations.name == 'rays'
+  # With its experiment, and by its specs alone.
+  found = past_runs.find_game(str(run_dir))
+  by_specs = playable.find(str(run_dir))
+  for game in (found.game, by_specs.game):
+    assert game.spec == agent.game_spec.environment
+  path = tmp_path / 'a.gif'
+  commands.main(
+    ['film', str(run_dir), '--seat=1', '--steps=3', f'--out={path}']
+  )
+  assert path.exists()
+
+
 def test_what_cannot_be_exploited_is_told(my_run):
   run_dir, experiment = my_run
   with pytest.raises(SystemExit, match=r'teams \(0,\) of the game must be two'):

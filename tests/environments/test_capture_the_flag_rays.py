@@ -203,6 +203,13 @@ def test_views_have_their_specs_and_are_read_from_them(options, shape):
   assert game.spec.observations.name == config.observation
   read = browser.read_config(game.spec, team_size=2)
   assert capture_the_flag.make(read).spec == game.spec
+  _, timestep = game.reset(jax.random.PRNGKey(0))
+  view = browser.make_page(config).view(timestep.observation[0])
+  if config.observation == 'rays':
+    sent = [*np.ravel(view['rays']), *view['scalars']]
+    np.testing.assert_allclose(sent, timestep.observation[0], atol=1e-3)
+  else:
+    assert view['frame'].startswith('data:image/png')
   for name in ('observation', 'num_rays'):
     assert getattr(read, name) == getattr(config, name)
 

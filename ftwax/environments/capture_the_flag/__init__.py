@@ -8,7 +8,8 @@ reinforcement learning"), here on a grid. In reading order:
 - `maps`: draws a map;
 - `rules`: the state of a game and one step of it;
 - `events`: the reward, counts of thirteen events for each player;
-- `views`, `features`, `rendering`: observations, as vectors or as images;
+- `views`, `features`, `rendering`: observations from above, as vectors or as
+  images; `rays`, `columns`: in first person;
 - `painting`: the whole map, for films;
 - `actions`: converts agents' actions;
 - `opponents`: scripted players;

@@ -1,5 +1,6 @@
 """Capture the flag in the browser: its page and keys."""
 
+import functools
 import pathlib
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -83,21 +84,6 @@ def make_page(config: _Config) -> game_pages.GamePage:
     )  # fmt: skip
     return jnp.concatenate(parts)
 
-  def view(observation: types.ArrayTree) -> Any:
-    seen = np.asarray(types.see_public(observation, None))
-    if seen.ndim == 3:
-      return {'frame': game_pages.to_json(seen)}
-    is_rays = config.observation == 'rays'
-    num_cells = config.num_rays if is_rays else config.view_size**2
-    channels = seen[: len(features.CHANNELS) * num_cells].reshape(-1, num_cells)
-    scalars = seen[channels.size :].astype(float).round(3).tolist()
-    if is_rays:
-      rays = channels.astype(float).round(4).tolist()
-      return {'rays': rays, 'scalars': scalars}
-    # One integer per cell, with a bit for each channel.
-    bits = (channels > 0).T @ (1 << np.arange(len(channels)))
-    return {'cells': bits.tolist(), 'scalars': scalars}
-
   def act(choices: Mapping[str, int]) -> types.ArrayTree:
     def choice(part: str) -> Any:
       return np.int32(choices.get(part, 0))
@@ -114,8 +100,26 @@ def make_page(config: _Config) -> game_pages.GamePage:
     quarters = _QUARTERS[(choices['go'] - direction) % 4]
     return {'tag': choices.get('tag', 0), **quarters}
 
+  view = functools.partial(_view, config=config)
   script = pathlib.Path(__file__).with_name('capture_the_flag.js')
   return game_pages.GamePage(script, _KEYS, facts, to_page, view, act, steer)
+
+
+def _view(observation: types.ArrayTree, config: _Config) -> Any:
+  """Returns what an agent sees as JSON; see `game_pages.GamePage.view`."""
+  seen = np.asarray(types.see_public(observation, None))
+  if seen.ndim == 3:
+    return {'frame': game_pages.to_json(seen)}
+  is_rays = config.observation == 'rays'
+  num_cells = config.num_rays if is_rays else config.view_size**2
+  channels = seen[: len(features.CHANNELS) * num_cells].reshape(-1, num_cells)
+  scalars = seen[channels.size :].astype(float).round(3).tolist()
+  if is_rays:
+    nearness = channels.astype(float).round(4).tolist()
+    return {'rays': nearness, 'scalars': scalars}
+  # One integer per cell, with a bit for each channel.
+  bits = (channels > 0).T @ (1 << np.arange(len(channels)))
+  return {'cells': bits.tolist(), 'scalars': scalars}
 
 
 def read_config(spec: types.EnvironmentSpec, team_size: int) -> _Config:

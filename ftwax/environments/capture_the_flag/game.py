@@ -44,9 +44,9 @@ def make(
 
   The reward of a player is a vector of its thirteen events in the step. A game
   terminates (discount 0) after `config.num_steps` steps, and the team with more
-  captures wins. Observations come from `features` or, as images, from
-  `rendering`. Composite actions are dicts of 'move', 'turn' and 'tag', int32
-  [P]; see `rules.Action`.
+  captures wins. Observations come from `features` or `rays`, vectors, or from
+  `rendering` or `columns`, images. Composite actions are dicts of 'move',
+  'turn' and 'tag', int32 [P]; see `rules.Action`.
 
   Args:
     config: sizes and options; by default, two against two.

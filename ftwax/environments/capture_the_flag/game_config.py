@@ -69,7 +69,7 @@ class CaptureTheFlagConfig(parts.Part):
   respawn_period: int = parts.option(10, low=1)
   flag_return_period: int = parts.option(40, low=1)
   observation: str = parts.option('features', choices=OBSERVATIONS)
-  num_rays: int = parts.option(49, low=3)
+  num_rays: int = parts.option(49, low=3, high=2**14)
   view_angle: int = parts.option(120, low=30, high=170)
   team_state: bool = False
   view_size: int = 7
