@@ -2,7 +2,10 @@
 
     uv run docs/make_film.py docs/figures/capture_the_flag.webp light
     uv run docs/make_film.py docs/figures/capture_the_flag_dark.webp dark
+    uv run docs/make_film.py docs/figures/first_person.webp light 0 1
 
+The last arguments are the seat whose view is shown, from 0, and the seed of the
+game; without them, the map is shown.
 Needs Chromium: `apt-get install chromium`.
 """
 
@@ -18,21 +21,21 @@ from playwright import sync_api
 from ftwax.inference import live_game, playable
 from ftwax.reporting import saved_games
 
-_MATCH, _SEED, _NUM_STEPS = ('member 0', 'member 1'), 7, 150
+_MATCH, _NUM_STEPS = ('member 0', 'member 1'), 150
 _WIDTH, _MS_A_STEP = 480, 90
 
 
-def record() -> str:
+def record(seed: int) -> str:
   """Plays the game; returns a page that shows it."""
   with tempfile.TemporaryDirectory() as folder:
     game = playable.find('capture_the_flag')
-    live_game.record_matches(game, [_MATCH], folder, _SEED)
+    live_game.record_matches(game, [_MATCH], folder, seed)
     saved = saved_games.SavedGames(pathlib.Path(folder) / 'games')
     ((_, played),) = saved.readable()
   return saved_games.to_html(played, saved_games.own_scripts())
 
 
-def film(html: str, scheme: str) -> list[Image.Image]:
+def film(html: str, scheme: str, seat: str) -> list[Image.Image]:
   """Returns a picture of each step, sharp on screens of twice the pixels."""
   pictures = []
   with sync_api.sync_playwright() as playwright:
@@ -47,6 +50,7 @@ def film(html: str, scheme: str) -> list[Image.Image]:
     page.set_content(html)
     page.wait_for_selector('canvas')
     canvas = page.locator('canvas')
+    page.select_option('select[aria-label="What is shown"]', seat)
     for step in range(_NUM_STEPS):
       # A jump to a step is drawn at once.
       page.evaluate('step => { ftwax.replay.stop(); ftwax.replay.show(-1);'
@@ -58,7 +62,8 @@ def film(html: str, scheme: str) -> list[Image.Image]:
 
 
 if __name__ == '__main__':
-  first, *rest = film(record(), sys.argv[2])
+  seat, seed = sys.argv[3:] or ('-1', '7')
+  first, *rest = film(record(int(seed)), sys.argv[2], seat)
   first.save(
     sys.argv[1], save_all=True, append_images=rest, duration=_MS_A_STEP,
     loop=0, quality=80, method=6,
