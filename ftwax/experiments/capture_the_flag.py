@@ -18,8 +18,8 @@ a compass, only the first steps tell in which of two ways captures score.
 `--game=small_cue` is hard in that alone: on the smallest maps without walls and
 with a compass, a single member soon learns to capture flags.
 
-`--game=first_person` is the standard game as players see it who look ahead of
-them: rays to the first wall, player, flag and stand, and no compass.
+`--game=first_person` is the standard game in first person: players see what
+rays ahead of them hit, and have no compass.
 
 `--long` is a run of about an hour on two cores, with eight members. It starts
 from wide priors of the internal rewards, as in the paper: apart from captures,

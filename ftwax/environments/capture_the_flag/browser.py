@@ -50,7 +50,6 @@ _FACTS = (
   'view_size',
   'view_behind',
   'view_angle',
-  'num_rays',
 )
 
 # Numbers of a shown state before those of the players.

@@ -37,14 +37,14 @@ class CaptureTheFlagConfig(parts.Part):
     num_rays: number of rays in first person; odd for one straight ahead, along
       which tags go. It is the width of 'columns' in pixels; two thirds of it
       are their height.
-    view_angle: angle between the outermost rays' sides, in degrees, 30 to 170.
+    view_angle: angle that the rays cover, in degrees, 30 to 170.
     team_state: whether observations have an entry `types.PRIVILEGED`, the whole
       state of the game, which a critic reads and no policy does.
     view_size: side, in cells, of the square that a player sees; odd.
     view_behind: number of rows of that square behind the player.
-    compass: whether the 'features' observation includes positions of flags and
-      stands outside the player's view, and so do 'rays'. If False, agents must
-      find and remember them, as with images.
+    compass: whether 'features' and 'rays' include positions of flags and stands
+      outside the player's view. If False, agents must find and remember them,
+      as with images.
     cue_steps: if above 0, a game in two is reversed: players must tag as they
       capture a flag, and must not in the others, or the opponents score.
       Observations tell which for this number of steps at the start.

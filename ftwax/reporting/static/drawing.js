@@ -134,7 +134,7 @@ ftwax.Stage = class {
 // A row in which people choose the map or the look of a player; empty for games
 // without looks.
 ftwax.makeLooks = (stage, onchange = () => {}) => {
-  const {element} = ftwax, row = element('span', {className: 'row'});
+  const {element} = ftwax, row = element('span', {className: 'row', hidden: true});
   const choice = element('select');
   choice.setAttribute('aria-label', 'What is shown');
   const box = element('input', {type: 'checkbox', checked: stage.inset});
