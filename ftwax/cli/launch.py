@@ -61,6 +61,9 @@ class Options:
   init_from: str | None = flags.flag(
     None, 'Run directory to take initial parameters from.'
   )
+  demonstrations: str | None = flags.flag(
+    None, 'Folder of recorded games to learn from, by --tasks=clone.'
+  )
   held_out: tuple[str, ...] = flags.flag((), sources.HELD_OUT_HELP)
   save_every_seconds: float = flags.flag(
     checkpoints.CheckpointingConfig.save_every_seconds,
@@ -146,6 +149,7 @@ _FIELDS = (
   'replay',
   'expose',
   'init_from',
+  'demonstrations',
   'watch',
 )
 

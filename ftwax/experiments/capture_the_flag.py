@@ -18,6 +18,10 @@ a compass, only the first steps tell in which of two ways captures score.
 `--game=small_cue` is hard in that alone: on the smallest maps without walls and
 with a compass, a single member soon learns to capture flags.
 
+`--demonstrations=DIR` learns from recorded games as well, such as those of the
+strongest script, `ftwax record capture_the_flag --players=tactician --out=DIR`.
+What they add to the loss fades over the run. There are two members then.
+
 `--game=first_person` is the standard game in first person: players see what
 rays ahead of them hit, and have no compass.
 
@@ -101,7 +105,13 @@ class Options(launch.Options):
       return {'num_devices': 1, 'eval_every': 0, **_GPU_SIZES[kind]}
     if self.game == 'small_cue' and not self.long:
       kind = self.game
-    return _SIZES[kind]
+    return _SIZES['taught' if self.is_taught else kind]
+
+  @property
+  def is_taught(self) -> bool:
+    """Whether small agents of a short run learn from recorded games, too."""
+    is_short = self.agent == 'small' and not (self.long or self.gpu)
+    return self.demonstrations is not None and is_short
 
   def rules(self) -> capture_the_flag.CaptureTheFlagConfig:
     """Returns the rules with the changes of `environment`."""
@@ -131,6 +141,7 @@ def _sizes(
 
 _SIZES = {
   'small': {},
+  'taught': _sizes(8_000_000, 2, 32, 400),
   'small_cue': {
     'max_num_actor_steps': 2_000_000,
     'eval_every': 500_000,
@@ -211,6 +222,8 @@ _NARROW_RANGES = {
   'i_was_tagged_with_flag': (-0.2, 0.0),
   'i_was_tagged_without_flag': (-0.1, 0.0),
 }
+# Members of a short run that hardly value the flag would not learn in time.
+_TAUGHT_RANGES = {**_NARROW_RANGES, 'i_picked_up_the_flag': (0.3, 0.5)}
 # As long as nobody tells games apart, capturing must pay on the whole, and in
 # games of the other kind it must not.
 _CUE_RANGES = {
@@ -320,8 +333,18 @@ def make_config(options: Options) -> ppo.PPOConfig:
     config = config.replace(
       separate_value=True, value_core=cores.FeedForward(_SIZE)
     )
+  if options.is_taught:
+    # Rates with which four epochs change policies by a KL of some 0.02.
+    config = config.replace(
+      num_epochs=4,
+      learning_rate=hyperparameters.LogUniform(6e-4, 1.2e-3),
+      tasks=(tasks.Clone(),),
+      decay=optimization.LinearDecay(
+        names=(*config.decay.names, 'tasks.clone.cost')
+      ),
+    )
   if cores.as_part(config.core).has_latents:
-    config = config.replace(tasks=(_LATENTS,))
+    config = config.replace(tasks=(*config.tasks, _LATENTS))
   # A run that is resumed for a little longer still learns.
   config = config.decayed_over(
     1.1 * options.max_num_actor_steps, options.num_members
@@ -441,6 +464,8 @@ def _event_priors(options: Options) -> tuple[Any, ...]:
     ranges, other = _WIDE_RANGES, (-1.0, 1.0)
   elif options.game in MEMORY_GAMES:
     ranges = _CUE_RANGES
+  elif options.is_taught:
+    ranges = _TAUGHT_RANGES
   return tuple(
     hyperparameters.Uniform(*ranges.get(name, other))
     for name in capture_the_flag.EVENT_NAMES
