@@ -97,7 +97,7 @@ ftwax.Stage = class {
     }
     // The time of a picture may lie before that of the state's arrival.
     const share = Math.min(Math.max((now - this.since) / this.period, 0), 1);
-    this.canvas.parentElement.classList.toggle('looks', this.looks);
+    this.canvas.classList.toggle('looks', this.looks);
     const moment = [this.facts, this.from, this.to, share];
     if (this.looks) {
       this.game.look(picture, ...moment, this.seat);
