@@ -55,11 +55,11 @@ class R2D2Config(action_value_config.ActionValueConfig):
 
   target: (  # type: ignore[misc]
     target_parameters.PeriodicTarget | target_parameters.AverageTarget
-  ) = target_parameters.PeriodicTarget()  # noqa: RUF009
+  ) = target_parameters.AverageTarget(0.02)  # noqa: RUF009
   replay: replay_options.Prioritized = replay_options.Prioritized()  # noqa: RUF009
 
   sequence_length: int = 16
-  batch_size: int = 16
+  batch_size: int = 32
 
   _methods: ClassVar[dict[str, str]] = {
     **action_value_config.ActionValueConfig._methods,

@@ -1,4 +1,4 @@
-"""Records games of a run's agents and scripts, for agents that learn from them.
+"""Records games of a run's agents or of scripts, to learn from.
 
     ftwax record capture_the_flag --players=tactician --games=500 --out=games
     ftwax train ... --demonstrations=games

@@ -49,7 +49,7 @@ class Prioritized(Replay):
   capacity: int = parts.option(2048, low=1)
   burn_in: int = parts.option(1, low=0, high=parts.MAX_UNROLLED)
   min_size: int = parts.option(64, low=1)
-  samples_per_insert: float = parts.option(8.0, above=0)
+  samples_per_insert: float = parts.option(16.0, above=0)
   priority_exponent: parts.Scalar = 0.9
   importance_exponent: parts.Scalar = parts.scalar(0.6, high=1.0)
   max_error_share: parts.Scalar = parts.scalar(0.9, high=1.0)

@@ -85,6 +85,7 @@ _FOREIGN = {
 _ATTACKED = {
   'evaluate': [['evaluate', '.']],
   'film': [['film', '.']],
+  'record': [['record', '.', '--games=1', '--out=recorded']],
   'play': [['play', '.']],
   'watch': [['watch', '.']],
   'report': [

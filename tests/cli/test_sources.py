@@ -29,7 +29,9 @@ for argv in json.loads(sys.argv[1]):
   print(json.dumps([argv, status, said.getvalue(), slow]))
 """
 
-_ON_A_RUN = ('evaluate', 'film', 'exploit', 'export', 'report', 'watch', 'play')
+_ON_A_RUN = (
+  'evaluate', 'film', 'record', 'exploit', 'export', 'report', 'watch', 'play',
+)  # fmt: skip
 
 
 def _try(*commands_of_users):
