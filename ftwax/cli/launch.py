@@ -48,7 +48,7 @@ class Options:
   )
   seed: int = flags.flag(0, 'Random seed of the run.')
   eval_every: int = flags.flag(
-    0, 'Steps, or episodes, between evaluations; 0 for none.'
+    0, 'Steps or episodes between evaluations; 0: none.'
   )
   eval_unit: str = flags.flag(
     'steps', 'What --eval_every counts.', tuple(evaluation.UNITS)
@@ -62,7 +62,7 @@ class Options:
     None, 'Run directory to take initial parameters from.'
   )
   demonstrations: str | None = flags.flag(
-    None, 'Folder of recorded games to learn from, by --tasks=clone.'
+    None, 'Recorded games to learn from, by --tasks=clone.'
   )
   held_out: tuple[str, ...] = flags.flag((), sources.HELD_OUT_HELP)
   save_every_seconds: float = flags.flag(
@@ -79,8 +79,7 @@ class Options:
   )
   cluster: str | None = flags.flag(
     None,
-    'Ray cluster to run on (auto or ray://HOST:PORT), with'
-    ' --runtime=distributed.',
+    'Ray cluster to run on (auto or ray://HOST:PORT).',
   )
   resources: tuple[str, ...] = flags.flag(
     (), 'Ray resources of a node, e.g. learner.GPU=1.'
@@ -98,7 +97,7 @@ class Options:
   )
   expose: bool = flags.flag(False, 'Accept connections from other machines.')
   set: tuple[str, ...] = flags.flag(
-    (), 'Change a field, e.g. agent.batch_size=32; see docs/cli.md.'
+    (), 'Change a field, such as agent.batch_size=32.'
   )
   config: str | None = flags.flag(None, 'TOML file of fields to change.')
   print_config: bool = flags.flag(False, 'Print all fields as TOML and exit.')

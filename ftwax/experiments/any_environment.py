@@ -66,9 +66,7 @@ class Options(launch.Options):
   )
   num_members: int = flags.flag(1, 'Members of the population.')
   team_critic: bool = flags.flag(
-    False,
-    'A value network of its own, which sees the state of the whole game, as in'
-    ' MAPPO; needs --agent=ppo.',
+    False, 'A value that sees the whole game (MAPPO).'
   )
 
   def defaults(self) -> dict[str, Any]:

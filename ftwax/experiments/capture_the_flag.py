@@ -88,7 +88,7 @@ class Options(launch.Options):
     tuple(cores.NAMED),
   )
   team_critic: bool = flags.flag(
-    False, 'A value network of its own, which sees the whole game.'
+    False, 'A value that sees the whole game (MAPPO).'
   )
   max_delay: int = flags.flag(0, 'Most steps that actions come late.')
   burn_in_games: int = flags.flag(

@@ -156,7 +156,7 @@ def test_what_cannot_be_exploited_is_told(my_run):
     commands.main(['exploit', 'capture_the_flag', '--member=9'])
   with pytest.raises(SystemExit, match=r'must be the game of the run'):
     commands.main(['exploit', 'capture_the_flag', '--experiment', experiment])
-  with pytest.raises(SystemExit, match=r"source \('nothing'\) must be"):
+  with pytest.raises(SystemExit, match='there is no nothing; give the'):
     commands.main(['exploit', 'nothing'])
 
 

@@ -70,7 +70,7 @@ def _init_and_apply(function, *inputs, key=None):
   ' bootstrap',
 )
 def test_ends_of_episodes_in_returns():
-  v_tm1, v_t, r_t, discount_t, mask_tm1, _ = TRANSITIONS[3:]
+  v_tm1, v_t, r_t, discount_t, mask_tm1, *_ = TRANSITIONS[3:]
   np.testing.assert_allclose(
     returns.lambda_returns(r_t, discount_t, v_t, mask_tm1),
     [1.0 + 0.9 * 5.0, 5.0, 0.0, 2.0 + 0.9 * 4.0],
