@@ -117,9 +117,12 @@ def trace(angle: float, reach: int) -> Ray:
     )
   order = np.argsort(times, kind='stable')
   is_ahead, times = order <= reach, times[order]
-  ahead, right = np.cumsum(is_ahead), np.cumsum(~is_ahead)
+  ahead: types.NumpyArray = np.cumsum(is_ahead)
+  right: types.NumpyArray = np.cumsum(~is_ahead)
   # Through a corner, a ray enters the cell behind it alone.
-  is_entered = np.append(times[:-1] < times[1:] - _SAME_TIME, True)
+  is_entered: types.NumpyArray = np.append(
+    times[:-1] < times[1:] - _SAME_TIME, True
+  )
   is_entered &= (ahead <= reach) & (right <= reach) & np.isfinite(times)
   right = right * int(np.sign(angle))
   return Ray(

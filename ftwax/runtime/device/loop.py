@@ -289,7 +289,7 @@ class Loop:
     members: types.TrainingState,
     rollout_state: rollout.RolloutState,
     replay: Any,
-    demonstrations: types.Trajectory | None,
+    demonstrations: types.Trajectory | None = None,
   ) -> tuple[tuple[types.TrainingState, rollout.RolloutState, Any], Report]:
     rollout_state, (trajectories, episodes) = self.act(members, rollout_state)
     # Leaves are [R, T, N, M, ...], those of the recurrent state [R, N, M, ...].
