@@ -393,7 +393,11 @@ class ActorCriticConfig(parts.Part):
     """
     if self.network is not None:
       return self.network(environment_spec, self)
-    core, make_torso = self._make_path(environment_spec.public)
+    # Acme's specs may stand for ours.
+    public = types.without_privileged(environment_spec.observations)
+    core, make_torso = self._make_path(
+      environment_spec._replace(observations=public)
+    )
     value: recurrent.SeparateValue | None = None
     if self.separate_value:
       own, make_value_torso = self._make_path(environment_spec, 'value_core')
