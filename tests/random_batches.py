@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import distributions, types
-from ftwax.agents.actor_critic import tasks
+from ftwax.agents.actor_critic import auxiliary, tasks
 
 
 def make_timesteps(seed, spec, shape):
@@ -55,6 +55,11 @@ def make_batch(seed, spec, network, config):
   task = config.find_task(tasks.RewardPrediction)
   num_frames = (task or tasks.RewardPrediction()).length
   frames = make_timesteps(seed + 1, spec, (num_frames, config.batch_size))
+  recorded = None
+  if auxiliary.DEMONSTRATIONS in auxiliary.sources(config.all_tasks):
+    recorded = types.ReplayBatch(
+      make_trajectory(seed + 3, spec, network, *sizes), jnp.bool_(True)
+    )
   return types.LearnerBatch(
     make_trajectory(seed, spec, network, *sizes),
     types.ReplayBatch(
@@ -65,4 +70,5 @@ def make_batch(seed, spec, network, config):
       jnp.asarray(frames.reward[-1]),
       jnp.bool_(True),
     ),
+    demonstrations=recorded,
   )

@@ -19,9 +19,9 @@ from dm_env import specs
 from ftwax import types
 from ftwax.agents import named
 from ftwax.agents.actor_critic import tasks
-from ftwax.environments import functional
+from ftwax.environments import functional, games
 from ftwax.networks import cores, torsos
-from ftwax.records import checkpoints
+from ftwax.records import checkpoints, recorded_games
 from ftwax.replay import replay_options
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import prepare, runs
@@ -81,9 +81,13 @@ OF_VALUES = {
 }
 
 
+# Tasks that learn a policy or a value.
+OF_POLICIES = {'value_replay', 'off_policy', 'clone'}
+
+
 def fits(case):
   """Returns whether an agent can be made so: only an RPTH has latents."""
-  if OF_VALUES & set(case) and {'value_replay', 'off_policy'} & set(case):
+  if OF_VALUES & set(case) and OF_POLICIES & set(case):
     return False
   return 'latent_kl' not in case or set(case) & {'rpth', 'rpth_dnc'}
 
@@ -99,7 +103,7 @@ def make_cover():
   pairs -= {
     (core, 'latent_kl') for core in CORES if not core.startswith('rpth')
   }
-  pairs -= set(itertools.product(OF_VALUES, ('value_replay', 'off_policy')))
+  pairs -= set(itertools.product(OF_VALUES, OF_POLICIES))
   cases = [case for case in itertools.product(*FACTORS) if fits(case)]
   cover = []
   while pairs:
@@ -173,6 +177,20 @@ def _trace(config, key):
   assert metrics['loss'].shape == ()
 
 
+def _record(directory):
+  """Returns a folder of games of whoever plays by chance."""
+  folder = directory / 'recorded'
+  if not folder.exists():
+    shape = (9, 2)
+    streams = types.Streams(
+      random_batches.make_timesteps(0, SPEC, shape),
+      np.random.default_rng(0).integers(0, 2, shape, np.int32),
+    )
+    spec = games.GameSpec(SPEC, (0,), ('reward',))
+    recorded_games.append(folder, spec, streams)
+  return str(folder)
+
+
 def _run(case, directory, num_steps, resume=False):
   agent, core, task, runtime = case
   experiment = experiment_lib.ExperimentConfig(
@@ -182,6 +200,7 @@ def _run(case, directory, num_steps, resume=False):
     num_environments=2,
     checkpointing=checkpoints.CheckpointingConfig(float('inf')),
     name='pairs',
+    demonstrations=_record(directory.parent) if task == 'clone' else None,
   )
   if runtime != 'distributed':
     return runs.run_experiment(

@@ -191,9 +191,7 @@ def test_what_does_not_go_together_is_told(folder, change, message):
 
 
 def test_agents_of_a_replay_are_refused():
-  with pytest.raises(
-    ValueError, match='learns from a prioritized replay alone'
-  ):
+  with pytest.raises(ValueError, match='must not have clone in an agent'):
     r2d2.R2D2Config(tasks=('clone',))
 
 

@@ -361,10 +361,11 @@ class Clone(Task):
 
   def check(self, agent: Any) -> None:
     """Raises a ValueError if no step is left, or others are learned from."""
-    if agent.learns_from_replay:
+    if agent.learns_action_values:
       raise ValueError(
         f'tasks ({agent.tasks}) must not have clone in an agent that learns'
-        ' from a prioritized replay alone; leave it out, or choose another.'
+        ' action values, and no policy beside them; leave it out, or choose'
+        ' another agent.'
       )
     if self.burn_in >= agent.sequence_length:
       raise ValueError(
