@@ -392,7 +392,7 @@ def test_processes_leave_the_rest_of_own_stepping(tmp_path):
     'max_num_actor_steps=100,'
     ' stepping=__import__("ftwax").environments.Stepping(timeout_s=5.0)',
   )
-  path = tmp_path / 'mine.py'
+  path = tmp_path / 'with_stepping.py'
   path.write_text(text)
   found = launch.find(f'{path}:build', ['--environment_processes=2'])
   assert found.build().stepping == process_games.Stepping(2, 5.0)
