@@ -606,6 +606,7 @@ def test_each_field_takes_the_parts_of_its_kind():
     'decay': {'schedule'},
     'environment': games,
     'evaluation': {'evaluation'},
+    'exploration': {'exploration'},
     'explore': {'rule'},
     'heads': {'heads'},
     'image': {'torso'},
@@ -621,7 +622,9 @@ def test_each_field_takes_the_parts_of_its_kind():
     'replay': {'replay'},
     'select': {'rule'},
     'stepping': {'stepping'},
+    'target': {'target'},
     'torso': {'torso'},
+    'value_core': {'core'},
   }
   tried = set()
   for owner in names:

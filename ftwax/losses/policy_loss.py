@@ -179,7 +179,7 @@ def check_transitions(
     },
   )
   steps = jnp.shape(transitions.r_t)
-  for name in ('logits_tm1', 'behaviour_logits_tm1'):
+  for name in ('logits_tm1', 'behaviour_logits_tm1', 'logits_t'):
     tree = getattr(transitions, name)
     shapes.check_leaves(function, f'transitions.{name}', tree, steps, 1)
   for path, part in jax.tree.leaves_with_path(transitions.a_tm1):

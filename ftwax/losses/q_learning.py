@@ -42,7 +42,7 @@ class QTargets(NamedTuple):
 
 @registry.register('loss.q_learning')
 def q_learning_loss(
-  transitions: policy_loss.Transitions, hyperparameters: Any
+  transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> policy_loss.PolicyLossOutput:
   """Computes the loss of n-step double Q-learning on one stream.
 
@@ -97,7 +97,7 @@ def q_learning_loss(
 
 @registry.register('loss.q_lambda')
 def q_lambda_loss(
-  transitions: policy_loss.Transitions, hyperparameters: Any
+  transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> policy_loss.PolicyLossOutput:
   """Computes the squared error of action values on one stream.
 
@@ -127,7 +127,7 @@ def q_lambda_loss(
 
 
 def make_lambda_targets(
-  transitions: policy_loss.Transitions, hyperparameters: Any
+  transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> types.Array:
   """Computes the targets of Q(lambda), float32 [T] or [T, B].
 

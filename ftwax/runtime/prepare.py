@@ -82,6 +82,19 @@ class Prepared:
   make_evaluation_games: MakeGames
 
 
+def _check_data(
+  experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
+) -> None:
+  """Raises a ValueError if data do not fit agent, game or memory."""
+  memory_checks.check_fits(experiment, spec)
+  recorded.check(
+    experiment.agent,
+    experiment.demonstrations,
+    experiment.replay,
+    spec.environment,
+  )
+
+
 def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   """Resolves an experiment.
 
@@ -98,10 +111,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   if experiment.evaluation.environment is not None:
     own_spec, evaluation_game = _read(experiment, evaluation_factory)
     _check_spec(own_spec, spec)
-  memory_checks.check_fits(experiment, spec)
-  recorded.check(
-    agent, experiment.demonstrations, experiment.replay, spec.environment
-  )
+  _check_data(experiment, spec)
   opponents = _make_opponents(experiment, spec.environment)
   _check_select(experiment, spec)
   _check_fitness(experiment, spec, game)
