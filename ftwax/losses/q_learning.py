@@ -18,7 +18,7 @@ population may change. Nor does `rlax.transformed_n_step_q_learning` bootstrap
 at the end of a truncated episode.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
