@@ -60,15 +60,18 @@ def run(options: Options) -> int:
     for player in named
   ]
   seats = [team % len(players) for team in spec.teams]
-  for count in recording.record(
+  print(f'Plays {options.games:,} games.', flush=True)
+  recording.record(
     factory,
     [players[index] for index in seats],
     [seat for seat, index in enumerate(seats) if not index],
     options.games,
     options.out,
     options.seed,
-  ):
-    print(f'{min(count, options.games):,} of {options.games:,} games')
+    show=lambda count: print(
+      f'{count:,} of {options.games:,} games', flush=True
+    ),
+  )
   steps = recorded_games.count_steps(options.out)
   print(f'{options.out} has {steps:,} recorded steps.')
   return 0

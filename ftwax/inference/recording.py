@@ -1,7 +1,8 @@
 """Plays games and records them for learners; see `records.recorded_games`."""
 
+import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
@@ -18,6 +19,9 @@ from ftwax.records import recorded_games
 # Steps of a part on disk.
 _PART_STEPS = 1024
 
+# A game without an end is cut off after so many steps.
+_MAX_STEPS = 30_000
+
 
 def record(
   make_game: Callable[[int], Any],
@@ -27,56 +31,66 @@ def record(
   directory: str | os.PathLike[str],
   seed: int = 0,
   num_parallel: int = 64,
-  max_num_steps: int = 10**9,
-) -> Iterator[int]:
+  show: Callable[[int], None] | None = None,
+) -> int:
   """Plays games and adds what some seats saw and did to a folder.
 
   Args:
     make_game: makes an environment or a game, given a seed.
     seated: the player on each seat.
     seats: indices of the seats that are recorded.
-    num_games: number of games after which the recording ends, at the end of
-      none; all parallel games go on until then.
+    num_games: number of games after which the recording ends; those that are
+      played at the same time are cut off then.
     directory: a folder, which may have games already.
     seed: seed of games and players.
     num_parallel: games played at a time.
-    max_num_steps: steps of each game after which the recording ends anyway.
+    show: is called with the number of games so far, part by part.
 
-  Yields:
-    The number of games that have ended, part by part.
+  Returns:
+    The number of games that have ended.
 
   Raises:
     ValueError: if players and game do not fit, or the folder has another game.
   """
   num_parallel = min(num_parallel, num_games)
   first = seed * num_parallel
-  games = game_vectors.make_games(
-    make_game, list(range(first, first + num_parallel)), 'recording'
-  )
-  if games.spec.environment.absences:
+  seeds = list(range(first, first + num_parallel))
+  games = game_vectors.make_games(make_game, seeds, 'recording')
+  most = (num_games // num_parallel + 1) * _MAX_STEPS
+  with contextlib.closing(games):
+    spec = games.spec
+    _check(spec, seated)
+    players = play.SeatedPlayers(games, seated, seed)
+    rows: list[tuple[Any, dm_env.TimeStep]] = []
+    num_ended = 0
+    for step, (action, timestep) in enumerate(play.play(games, players.act)):
+      rows.append(_keep(spec, seats, action, timestep))
+      num_ended += _count_ends(timestep, spec.num_players)
+      is_over = num_ended >= num_games or step >= most
+      if len(rows) < _PART_STEPS and not is_over:
+        continue
+      recorded_games.append(directory, spec, _stack(rows))
+      if show is not None:
+        show(num_ended)
+      if is_over:
+        break
+      rows = rows[-1:]  # A part begins where one ends.
+  return num_ended
+
+
+def _check(
+  spec: games_lib.GameSpec, seated: Sequence[players_lib.Player]
+) -> None:
+  """Raises a ValueError unless the game can be recorded with the players."""
+  if spec.environment.absences:
     raise ValueError(
       'game must have all seats present at each step to be recorded, and its'
       ' seats may be absent; record another game.'
     )
   players_lib.check_specs(
     {f'seat {seat}': player for seat, player in enumerate(seated)},
-    games.spec.environment,
+    spec.environment,
   )
-  players = play.SeatedPlayers(games, seated, seed)
-  rows: list[tuple[Any, dm_env.TimeStep]] = []
-  num_ended, steps = 0, 0
-  for action, timestep in play.play(games, players.act):
-    rows.append(_keep(games.spec, seats, action, timestep))
-    steps += 1
-    num_ended += _count_ends(timestep, games.spec.num_players)
-    is_over = num_ended >= num_games or steps >= max_num_steps
-    if len(rows) < _PART_STEPS and not is_over:
-      continue
-    recorded_games.append(directory, games.spec, _stack(rows))
-    yield num_ended
-    if is_over:
-      return
-    rows = rows[-1:]  # A part begins where one ends.
 
 
 def _count_ends(timestep: dm_env.TimeStep, num_players: int) -> int:

@@ -32,17 +32,17 @@ def follow(key, observation):
 def record(directory, num_games=64, **options):
   made = functional.as_game(GAME)
   player = players.observing(follow)
-  return list(
-    recording.record(
-      lambda seed: made, [player], [0], num_games, directory, **options
-    )
+  return recording.record(
+    lambda seed: made, [player], [0], num_games, directory, **options
   )
 
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
   directory = tmp_path_factory.mktemp('recorded') / 'games'
-  assert record(directory, num_parallel=16)[-1] >= 64
+  shown = []
+  assert record(directory, num_parallel=16, show=shown.append) >= 64
+  assert shown[-1] >= 64
   return directory
 
 
@@ -98,10 +98,8 @@ def test_a_folder_gets_more_of_the_same_game_alone(tmp_path):
   with pytest.raises(
     ValueError, match='must be new, or have recorded the same'
   ):
-    list(
-      recording.record(
-        lambda seed: other, [players.observing(follow)], [0], 1, folder
-      )
+    recording.record(
+      lambda seed: other, [players.observing(follow)], [0], 1, folder
     )
   with pytest.raises(ValueError, match=r'must be of a game with .*record this'):
     recorded_games.check(folder, other.spec)
@@ -218,14 +216,12 @@ def test_games_with_and_without_a_critic_s_state_teach_each_other(tmp_path):
   player = players.scripted(make(False).scripts['attacker'])
   for told in (False, True):
     game = make(told)
-    list(
-      recording.record(
-        lambda seed, game=game: game,
-        [player] * 4,
-        [0, 1],
-        2,
-        tmp_path / f'{told}',
-      )
+    recording.record(
+      lambda seed, game=game: game,
+      [player] * 4,
+      [0, 1],
+      2,
+      tmp_path / f'{told}',
     )
     experiment = ftwax.ExperimentConfig(
       agent=ppo.PPOConfig(
