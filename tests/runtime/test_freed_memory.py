@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 add = jax.jit(lambda x: x + 1)
 x = jnp.zeros((2**24,))
-for _ in range(20):
+for _ in range(60):
   add(x).block_until_ready()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):
