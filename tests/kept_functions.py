@@ -12,6 +12,7 @@ import pathlib
 import platform
 import shutil
 import sys
+import time
 
 _CACHE = pathlib.Path(__file__).parents[1] / '.pytest_cache'
 _ROOT = _CACHE / 'compiled'
@@ -19,15 +20,19 @@ _ROOT = _CACHE / 'compiled'
 # A session of all fast tests leaves about half of this.
 _MAX_BYTES = 3_000_000_000
 
+_SECONDS_KEPT = 86_400
+
 
 def make_folder(root=_ROOT):
   """Returns the folder of this machine and these versions, made if needed.
 
-  Those of other versions are removed, and it begins anew once it is large.
+  Those of other versions are removed a day after something was added, since
+  sessions of several versions may run at once. It begins anew once it is large.
   """
   folder = root / _key()
   for other in root.iterdir() if root.is_dir() else ():
-    if other != folder or _size(other) > _MAX_BYTES:
+    is_old = time.time() - other.stat().st_mtime > _SECONDS_KEPT
+    if (is_old and other != folder) or _size(other) > _MAX_BYTES:
       shutil.rmtree(other, ignore_errors=True)
   folder.mkdir(parents=True, exist_ok=True)
   return folder
