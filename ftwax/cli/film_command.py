@@ -49,9 +49,13 @@ def run(options: Options) -> int:
   out = options.out or pathlib.Path(options.run) / 'videos' / 'film.gif'
   devices.keep_compiled_functions()
   experiment = past_runs.rebuild(options.run, options.experiment)
-  players = [load(options, experiment, name) for name in options.players]
+  players = [
+    load(options, options.greedy, experiment, name) for name in options.players
+  ]
   agents = [player for player in players if not isinstance(player, str)]
-  agent = agents[0] if agents else load(options, experiment, '0')
+  agent = (
+    agents[0] if agents else load(options, options.greedy, experiment, '0')
+  )
   assert isinstance(agent, loaded_agent.LoadedAgent)
   path = agent.record(
     _make_environment(experiment, options.seed),
@@ -66,7 +70,10 @@ def run(options: Options) -> int:
 
 
 def load(
-  options: Options, experiment: experiment_lib.ExperimentConfig, name: str
+  options: sources.RunOptions,
+  greedy: bool,
+  experiment: experiment_lib.ExperimentConfig,
+  name: str,
 ) -> loaded_agent.LoadedAgent | str:
   """Loads a member, or returns the name of a script unchanged."""
   if not name.isdecimal():
@@ -74,7 +81,7 @@ def load(
   from ftwax.inference import loading  # Slow import.
 
   return loading.load(
-    options.run, int(name), options.greedy, experiment, options.checkpoint
+    options.run, int(name), greedy, experiment, options.checkpoint
   )
 
 

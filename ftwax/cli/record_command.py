@@ -46,10 +46,10 @@ def run(options: Options) -> int:
 
   devices.keep_compiled_functions()
   experiment = past_runs.rebuild(options.run, options.experiment)
-  film = film_command.Options(
-    run=options.run, experiment=options.experiment, greedy=options.greedy
-  )
-  named = [film_command.load(film, experiment, n) for n in options.players]
+  named = [
+    film_command.load(options, options.greedy, experiment, name)
+    for name in options.players
+  ]
   factory = experiment.evaluation_factory
   environment = factory(options.seed)
   spec = game_vectors.read_spec(factory, 'recording')

@@ -160,10 +160,11 @@ def _find_critic(options: Options) -> dict[str, Any]:
       ' players see, with --team_critic; give its observations an entry'
       f' {types.PRIVILEGED!r}, or leave --team_critic out.'
     )
-  chosen = ppo.PPOConfig.team_critic()
+  plain = ppo.PPOConfig()
   return {
-    name: getattr(chosen, name)
-    for name in ('separate_value', 'value_core', 'normalize_returns')
+    name: value
+    for name, value in vars(ppo.PPOConfig.team_critic()).items()
+    if value != getattr(plain, name)
   }
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import trees, types
 
 
 def make_sequences(
@@ -58,18 +58,12 @@ def make_sequences(
   joined: types.Streams = jax.tree.map(
     lambda *leaves: np.concatenate(leaves, axis=1), *parts
   )
-  logits, state, seed = (
-    jax.tree.map(
-      lambda leaf, axis=axis: np.zeros(
-        (*leaf.shape[:axis], num_sequences, *leaf.shape[axis:]), leaf.dtype
-      ),
-      tree,
-    )
-    for axis, tree in (
-      (1, template.logits),
-      (0, template.recurrent_state),
-      (1, template.seed),
-    )
+  logits, state, seed = trees.map_axes(
+    lambda axis, leaf: np.zeros(
+      (*leaf.shape[:axis], num_sequences, *leaf.shape[axis:]), leaf.dtype
+    ),
+    (1, 0, 1),
+    (template.logits, template.recurrent_state, template.seed),
   )
   return types.Trajectory(*joined, logits, state, seed)
 
@@ -81,9 +75,9 @@ def sample(
   num_sequences = sequences.timestep.step_type.shape[1]
   rows = jax.random.randint(key, (batch_size,), 0, num_sequences)
 
-  def take(axis: int, tree: types.ArrayTree) -> types.ArrayTree:
-    return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis), tree)
-
-  axes = types.Trajectory(1, 1, 1, 0, 1, 1)
-  drawn = types.Trajectory(*map(take, axes, sequences))
+  drawn: types.Trajectory = trees.map_axes(
+    lambda axis, leaf: jnp.take(leaf, rows, axis),
+    types.Trajectory(1, 1, 1, 0, 1, 1),
+    sequences,
+  )
   return types.ReplayBatch(drawn, jnp.bool_(True))

@@ -33,7 +33,7 @@ from ftwax.population import (
 )
 from ftwax.population import state as state_lib
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import memory_checks, recorded
+from ftwax.runtime import memory_checks
 
 # Makes games from one seed for each and the name of the games in messages.
 MakeGames = Callable[[Sequence[int], str], game_vectors.GameVector]
@@ -82,19 +82,6 @@ class Prepared:
   make_evaluation_games: MakeGames
 
 
-def _check_data(
-  experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
-) -> None:
-  """Raises a ValueError if data do not fit agent, game or memory."""
-  memory_checks.check_fits(experiment, spec)
-  recorded.check(
-    experiment.agent,
-    experiment.demonstrations,
-    experiment.replay,
-    spec.environment,
-  )
-
-
 def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   """Resolves an experiment.
 
@@ -111,7 +98,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   if experiment.evaluation.environment is not None:
     own_spec, evaluation_game = _read(experiment, evaluation_factory)
     _check_spec(own_spec, spec)
-  _check_data(experiment, spec)
+  memory_checks.check_fits(experiment, spec)
   opponents = _make_opponents(experiment, spec.environment)
   _check_select(experiment, spec)
   _check_fitness(experiment, spec, game)

@@ -6,35 +6,21 @@ import jax
 import numpy as np
 
 from ftwax import distributions, trees, types
-from ftwax.agents.actor_critic import (
-  actor_critic_config,
-  auxiliary,
-  replays,
-)
+from ftwax.agents.actor_critic import actor_critic_config, auxiliary
 from ftwax.environments import specified
 from ftwax.records import recorded_games
 from ftwax.replay import demonstrations, replay_options
-from ftwax.runtime import memory_checks
+from ftwax.runtime import memory_checks, prepare
 
 
-def check(
-  agent: actor_critic_config.ActorCriticConfig,
-  source: str | None,
-  replay: str | None,
-  spec: types.EnvironmentSpec,
-) -> None:
-  """Checks that agent and recorded games go together, without reading them.
-
-  Args:
-    agent: the agent.
-    source: the directory of recorded games, if any.
-    replay: the kind of replay; see `replays.choose`.
-    spec: specs of the agent's game.
+def check(parts: prepare.Prepared) -> None:
+  """Checks that agent and recorded games go together, before a training.
 
   Raises:
     ValueError: if one needs the other, which is not there; if they are of
       another game, or do not fit into memory.
   """
+  agent, source = parts.experiment.agent, parts.experiment.demonstrations
   learns = auxiliary.DEMONSTRATIONS in auxiliary.sources(agent.all_tasks)
   if learns and source is None:
     raise ValueError(
@@ -48,7 +34,8 @@ def check(
       f'demonstrations ({source}) must be learned from by a task of the agent;'
       " choose --tasks=clone, in Python tasks=('clone',), or leave them out."
     )
-  if replay == replay_options.REVERB:
+  spec = parts.spec.environment
+  if parts.experiment.replay == replay_options.REVERB:
     raise ValueError(
       f"demonstrations ({source}) must be None with replay='reverb'; choose"
       " replay='functional'."
@@ -57,19 +44,46 @@ def check(
   memory_checks.check_recorded(source, recorded_games.count_steps(source), spec)
 
 
-def load(source: str | None, made: replays.Replays) -> types.Trajectory | None:
+def without(
+  agent: actor_critic_config.ActorCriticConfig,
+) -> actor_critic_config.ActorCriticConfig:
+  """Returns an agent without the tasks that learn from recorded games."""
+  gone = tuple(
+    f'tasks.{task.name}.'
+    for task in agent.all_tasks
+    if task.source == auxiliary.DEMONSTRATIONS
+  )
+  return agent.replace(
+    tasks=tuple(
+      task
+      for task in agent.all_tasks
+      if task.source != auxiliary.DEMONSTRATIONS
+    ),
+    decay=agent.decay.replace(
+      names=tuple(n for n in agent.decay.names if not n.startswith(gone))
+    ),
+    schedules=tuple(
+      schedule
+      for schedule in agent.schedules
+      if not schedule.hyperparameter.startswith(gone)
+    ),
+  )
+
+
+def load(parts: prepare.Prepared) -> types.Trajectory | None:
   """Returns all sequences, leaves [T + 1 or T, S, ...]; None without a source.
 
   Raises:
     ValueError: if they are damaged, too short, or an action was not allowed.
   """
+  source, spec = parts.experiment.demonstrations, parts.spec.environment
   if source is None:
     return None
   streams = [
-    _checked(stream, made.environment_spec, source)
-    for stream in recorded_games.read(source, made.environment_spec)
+    _checked(stream, spec, source)
+    for stream in recorded_games.read(source, spec)
   ]
-  return demonstrations.make_sequences(streams, made.template)
+  return demonstrations.make_sequences(streams, parts.replays.template)
 
 
 def _checked(

@@ -27,6 +27,7 @@ from ftwax.runtime import (
   initial_state,
   live_page,
   prepare,
+  recorded,
   run_records,
   signals,
 )
@@ -211,6 +212,7 @@ def run_experiment(
     open_run_directory(experiment, run_dir, resume) if resume else None
   )
   parts = prepare.prepare(experiment)
+  recorded.check(parts)
   if runtime == AUTO:
     make_run = _choose(experiment, parts, devices, directory)
   else:

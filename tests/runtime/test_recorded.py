@@ -9,7 +9,7 @@ import pytest
 import ftwax
 from ftwax import types
 from ftwax.agents import ppo, r2d2
-from ftwax.agents.actor_critic import tasks
+from ftwax.agents.actor_critic import optimization, tasks
 from ftwax.environments import capture_the_flag, catch, functional
 from ftwax.inference import recording
 from ftwax.networks import cores
@@ -185,7 +185,23 @@ def test_a_clone_acts_as_its_teacher_and_resumes(folder, tmp_path, runtime):
 )
 def test_what_does_not_go_together_is_told(folder, change, message):
   with pytest.raises(ValueError, match=message):
-    prepare.prepare(make_experiment(folder, **change))
+    recorded.check(prepare.prepare(make_experiment(folder, **change)))
+
+
+def test_after_training_nothing_needs_the_folder(folder, tmp_path):
+  experiment = make_experiment(tmp_path / 'gone')
+  parts = prepare.prepare(experiment)
+  with pytest.raises(ValueError, match='cannot be read'):
+    recorded.check(parts)
+  agent = experiment.agent.replace(
+    tasks=('value_replay', 'clone'),
+    decay=optimization.LinearDecay(
+      names=('learning_rate', 'tasks.clone.cost', 'tasks.value_replay.cost')
+    ),
+  )
+  left = recorded.without(agent)
+  assert left.tasks == (tasks.ValueReplay(),)
+  assert left.decay.names == ('learning_rate', 'tasks.value_replay.cost')
 
 
 def test_agents_of_a_replay_are_refused():
@@ -202,7 +218,7 @@ def test_too_large_games_are_refused_before_they_are_read(folder, tmp_path):
   with pytest.raises(
     ValueError, match=r'must fit into memory, .*record at most'
   ):
-    prepare.prepare(make_experiment(copy))
+    recorded.check(prepare.prepare(make_experiment(copy)))
 
 
 def test_games_with_and_without_a_critic_s_state_teach_each_other(tmp_path):
@@ -232,7 +248,7 @@ def test_games_with_and_without_a_critic_s_state_teach_each_other(tmp_path):
       demonstrations=str(tmp_path / f'{told}'),
     )
     parts = prepare.prepare(experiment)
-    made = recorded.load(experiment.demonstrations, parts.replays)
+    made = recorded.load(parts)
     assert jax.tree.structure(made.timestep.observation) == jax.tree.structure(
       parts.spec.environment.observations
     )

@@ -163,7 +163,7 @@ class _Run:
       state = self._start_games(state._replace(population=population))
     self._state: loop.LoopState = state
     self._demonstrations = jax.device_put(
-      recorded.load(parts.experiment.demonstrations, parts.replays),
+      recorded.load(parts),
       sharding.replicated(compiled.mesh),
     )
     self._is_faulty = False

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from ftwax.runtime import evaluation, prepare, run_records, runs
+from ftwax.runtime import evaluation, prepare, recorded, run_records, runs
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import actor, learner
 from ftwax.runtime.distributed import coordinator as coordinator_lib
@@ -200,6 +200,7 @@ def check(parts: prepare.Prepared, settings: settings_lib.Settings) -> None:
   Raises:
     ValueError: if it keeps no checkpoints, or learners cannot share members.
   """
+  recorded.check(parts)
   if parts.experiment.checkpointing is None:
     raise ValueError(
       'checkpointing (None) must be set in a distributed run, which continues'

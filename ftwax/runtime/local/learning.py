@@ -148,9 +148,7 @@ class Learner:
       learning.learn, self._core, replay, self.num_updates
     )
     whole = sharding.replicated(self._mesh)
-    self._recorded = jax.device_put(
-      recorded_lib.load(parts.experiment.demonstrations, parts.replays), whole
-    )
+    self._recorded = jax.device_put(recorded_lib.load(parts), whole)
 
     def update(
       members: types.TrainingState, replay: Any, batch: Any, recorded: Any
