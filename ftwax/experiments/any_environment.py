@@ -183,7 +183,7 @@ def _seat(
   environment = experiment.evaluation.environment
   if library in _GAMES:
     environment = functools.partial(
-      make_game, library, name, is_evaluation=True, **_team_state(options)
+      make_game, library, name, is_evaluation=True, **_told(options.team_critic)
     )
   return experiment.replace(
     population=population_config.PopulationConfig(
@@ -201,8 +201,9 @@ def _seat(
 _GAMES = ('jaxmarl', 'mpe2')
 
 
-def _team_state(options: Options) -> dict[str, bool]:
-  return {'team_state': True} if options.team_critic else {}
+def _told(team_state: bool) -> dict[str, bool]:
+  """Returns what games are made with; nothing new in records without it."""
+  return {'team_state': True} if team_state else {}
 
 
 def _find(source: str, team_state: bool = False) -> adapting.Environment:
@@ -211,8 +212,7 @@ def _find(source: str, team_state: bool = False) -> adapting.Environment:
     return launch.find_name(source)
   module, colon, name = source.partition(':')
   if module in _GAMES:
-    told = {'team_state': True} if team_state else {}
-    return functools.partial(make_game, module, name, **told)
+    return functools.partial(make_game, module, name, **_told(team_state))
   if module == 'pgx':
     return functools.partial(pgx_adapter.make, name)
   if not colon or module in jax_adapters.LIBRARIES:

@@ -111,7 +111,8 @@ class Options(launch.Options):
   def is_taught(self) -> bool:
     """Whether small agents of a short run learn from recorded games, too."""
     is_short = self.agent == 'small' and not (self.long or self.gpu)
-    return self.demonstrations is not None and is_short
+    needs_memory = self.game in MEMORY_GAMES
+    return self.demonstrations is not None and is_short and not needs_memory
 
   def rules(self) -> capture_the_flag.CaptureTheFlagConfig:
     """Returns the rules with the changes of `environment`."""

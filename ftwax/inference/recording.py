@@ -15,12 +15,10 @@ from ftwax.environments import games as games_lib
 from ftwax.inference import play
 from ftwax.population import players as players_lib
 from ftwax.records import recorded_games
+from ftwax.runtime import evaluation
 
 # Steps of a part on disk.
 _PART_STEPS = 1024
-
-# A game without an end is cut off after so many steps.
-_MAX_STEPS = 30_000
 
 
 def record(
@@ -56,7 +54,7 @@ def record(
   first = seed * num_parallel
   seeds = list(range(first, first + num_parallel))
   games = game_vectors.make_games(make_game, seeds, 'recording')
-  most = (num_games // num_parallel + 1) * _MAX_STEPS
+  most = (num_games // num_parallel + 1) * evaluation.MAX_STEPS
   with contextlib.closing(games):
     spec = games.spec
     _check(spec, seated)
