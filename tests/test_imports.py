@@ -90,8 +90,10 @@ MAY_IMPORT = {
   'replay': set(),
   'records': {'environments'},
   'agents': {'losses', 'networks', 'population', 'replay', 'records'},
+  'acme': {'agents', 'records', 'replay'},
   'reporting': {'population', 'records'},
   'runtime': {
+    'acme',
     'agents',
     'environments',
     'losses',
@@ -100,16 +102,6 @@ MAY_IMPORT = {
     'records',
     'replay',
     'reporting',
-  },
-  # Above the runtime, which loads it by its name, on Python 3.10 alone.
-  'acme': {
-    'agents',
-    'environments',
-    'networks',
-    'population',
-    'records',
-    'replay',
-    'runtime',
   },
   'inference': {
     'agents',
@@ -390,13 +382,14 @@ def test_those_without_acme_are_told_what_it_needs():
 # All others get the parts of an experiment; see `runtime.prepare`.
 NAME_EXPERIMENTS = {
   '__init__.py',
-  'acme/program.py',
   'cli',
   'experiments',
   'inference',
   'runtime/__init__.py',
   'runtime/comparison.py',
   'runtime/device/train.py',
+  'runtime/distributed/launchpad_program.py',
+  'runtime/distributed/run.py',
   'runtime/distributed/runner.py',
   'runtime/experiment.py',
   'runtime/memory_checks.py',

@@ -54,12 +54,18 @@ def test_functions_are_short(path):
     assert _num_arguments(function) <= MAX_ARGUMENTS, function.name
 
 
+@functools.cache
+def _trees():
+  files = sorted((ROOT / 'ftwax').rglob('*.py'))
+  return {path: ast.parse(path.read_text('utf-8')) for path in files}
+
+
 def test_no_file_is_in_an_import_circle():
-  trees = {
-    path: ast.parse(path.read_text('utf-8'))
-    for path in sorted((ROOT / 'ftwax').rglob('*.py'))
-  }
-  assert not sizes.find_circles(sizes.find_imports(ROOT, trees))
+  assert not sizes.find_circles(sizes.find_imports(ROOT, _trees()))
+
+
+def test_no_room_names_a_room_above():
+  assert not sizes.find_arrows_up(ROOT, _trees())
 
 
 def test_no_class_of_an_agent_has_the_name_of_another():

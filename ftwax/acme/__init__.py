@@ -2,9 +2,9 @@
 
 The actor and learner of all agents have acme's interfaces: thin classes around
 the pure functions of `agents.actor_critic`, which run in acme's loops, write
-trajectories to Reverb's tables, and learn from them. `local` has what a local
-run does with `replay='reverb'`, and `program` is a distributed run as a program
-of Launchpad. Importing this package loads TensorFlow (about 6 s).
+trajectories to Reverb's tables, and learn from them. Runs use it with
+`replay='reverb'`, and as programs of Launchpad. Importing this package loads
+TensorFlow (about 6 s).
 """
 
 from typing import TYPE_CHECKING

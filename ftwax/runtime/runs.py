@@ -56,7 +56,7 @@ _MAY_DIFFER = (
 _RUNTIMES = {
   'local': 'ftwax.runtime.local.run',
   'device': 'ftwax.runtime.device.run',
-  'distributed': 'ftwax.runtime.distributed.runner',
+  'distributed': 'ftwax.runtime.distributed.run',
 }
 AUTO = 'auto'
 RUNTIMES = (AUTO, *_RUNTIMES)

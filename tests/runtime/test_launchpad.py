@@ -16,9 +16,10 @@ import launchpad as lp
 import pytest
 from absl import flags
 
-from ftwax.acme import loopback, namespaces, program
+from ftwax.acme import loopback, namespaces
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import distributed
+from ftwax.runtime.distributed import launchpad_program
 
 # Launchpad forgets its processes before it has waited for them.
 _launches = pytest.mark.filterwarnings(
@@ -27,7 +28,7 @@ _launches = pytest.mark.filterwarnings(
 
 
 def test_a_program_has_the_nodes_of_the_run(tmp_path):
-  made = program.make_program(
+  made = launchpad_program.make_program(
     distributed_helpers.make_experiment(),
     eval_every=50,
     run_dir=tmp_path,
@@ -42,7 +43,7 @@ def test_a_program_has_the_nodes_of_the_run(tmp_path):
     'coordinator': 1,
   }
   with pytest.raises(ValueError, match='must not occur twice in a program'):
-    program.make_program(
+    launchpad_program.make_program(
       distributed_helpers.make_experiment(), run_dir=tmp_path, program=made
     )
 
@@ -50,25 +51,25 @@ def test_a_program_has_the_nodes_of_the_run(tmp_path):
 def test_the_directory_of_a_program_is_made_or_refused_at_once(tmp_path):
   experiment = distributed_helpers.make_experiment()
   run_dir = tmp_path / 'new' / 'run'
-  program.make_program(experiment, run_dir=run_dir)
+  launchpad_program.make_program(experiment, run_dir=run_dir)
   assert (run_dir / run_directory.CONFIG_FILE).exists()
   with pytest.raises(
     run_directory.RunDirectoryError, match='must be new or empty.*resume=True'
   ):
-    program.make_program(experiment, run_dir=run_dir)
-  program.make_program(experiment, run_dir=run_dir, resume=True)
+    launchpad_program.make_program(experiment, run_dir=run_dir)
+  launchpad_program.make_program(experiment, run_dir=run_dir, resume=True)
   with pytest.raises(run_directory.ConfigMismatchError, match='seed: 0 in'):
-    program.make_program(
+    launchpad_program.make_program(
       experiment.replace(seed=1), run_dir=run_dir, resume=True
     )
   for wrong in (run_dir / run_directory.CONFIG_FILE, '/proc/no/run'):
     with pytest.raises(run_directory.RunDirectoryError, match='must be'):
-      program.make_program(experiment, run_dir=wrong)
+      launchpad_program.make_program(experiment, run_dir=wrong)
 
 
 def test_a_cluster_needs_ray():
   with pytest.raises(ValueError, match="must be 'local' with Launchpad"):
-    program.make_program(
+    launchpad_program.make_program(
       distributed_helpers.make_experiment(),
       settings=distributed.Settings(cluster='auto'),
     )
@@ -129,9 +130,9 @@ def test_a_user_launches_the_program(tmp_path, monkeypatch):
   monkeypatch.setenv('PYTHONPATH', os.pathsep.join(filter(None, sys.path)))
   experiment = distributed_helpers.make_experiment()
   run_dir = tmp_path / 'run'
-  made = program.make_program(experiment, run_dir=run_dir)
+  made = launchpad_program.make_program(experiment, run_dir=run_dir)
   told = tmp_path / 'told.json'
-  handles = program.get_handles(made)
+  handles = launchpad_program.get_handles(made)
   with made.group('follower'):
     made.add_node(
       lp.PyNode(
@@ -157,7 +158,7 @@ def test_a_node_is_made_once_however_many_ask():
     def ask(self):
       return len(num_made)
 
-  server = program.Server(Node)
+  server = launchpad_program.Server(Node)
   with futures.ThreadPoolExecutor(8) as threads:
     answers = threads.map(
       lambda _: server.call('ask', pickle.dumps(())), range(8)
@@ -169,6 +170,7 @@ _ENDLESS = """
 import sys
 import distributed_helpers
 from ftwax.runtime import distributed
+from ftwax.runtime.distributed import launchpad_program
 if __name__ == '__main__':
   experiment = distributed_helpers.make_experiment(max_num_actor_steps=10**9)
   distributed.run_experiment(experiment, run_dir=sys.argv[1])

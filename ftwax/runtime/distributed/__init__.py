@@ -12,7 +12,7 @@ from ftwax.runtime.distributed.engine import (
   NodeFailedError,
   NodeLostError,
 )
-from ftwax.runtime.distributed.runner import run_experiment
+from ftwax.runtime.distributed.run import run_experiment
 from ftwax.runtime.distributed.settings import Settings
 
 if not TYPE_CHECKING:

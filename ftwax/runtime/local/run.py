@@ -7,7 +7,6 @@ the same machine gives bitwise identical parameters.
 
 import contextlib
 import functools
-import importlib
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -75,17 +74,14 @@ def prepare_run(
   experiment = parts.experiment
   kind = replays.choose(experiment.replay, experiment.agent)
   if kind == replay_options.REVERB and not experiment.expose:
-    _import('loopback').check()
+    from ftwax.acme import loopback  # For Python 3.10 alone.
+
+    loopback.check()
   mesh = sharding.make_mesh(devices)
   learning.check_devices(
     mesh, experiment.population.num_members, experiment.agent.batch_size
   )
   return functools.partial(_Run, mesh)
-
-
-def _import(name: str) -> Any:
-  """Imports a module for Python 3.10 alone, of a room above this one."""
-  return importlib.import_module(f'ftwax.acme.{name}')
 
 
 class _Run:
@@ -320,7 +316,9 @@ class _Run:
     num_members = parts.experiment.population.num_members
     if parts.experiment.replay != replay_options.REVERB:
       return learning.Learner(parts, num_members, mesh)
-    return _import('local').LocalLearner(parts, num_members, mesh, self._stack)
+    from ftwax.runtime.local import reverb_learning  # For Python 3.10 alone.
+
+    return reverb_learning.LocalLearner(parts, num_members, mesh, self._stack)
 
   def _make_arena(self, *restarts: int) -> arena_lib.Arena:
     parts, steps = self._parts, self._records.counts.actor_steps

@@ -30,7 +30,7 @@ from launchpad.nodes.courier import courier_utils
 from launchpad.nodes.python import local_multi_processing
 
 from ftwax import types
-from ftwax.acme import builder, local, loopback, namespaces, servers
+from ftwax.acme import builder, loopback, namespaces, servers
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import (
@@ -48,6 +48,7 @@ from ftwax.runtime.distributed import (
   runner,
 )
 from ftwax.runtime.distributed import settings as settings_lib
+from ftwax.runtime.local import reverb_learning
 
 LABELS = ('coordinator', 'replay', 'learner', 'actor', 'evaluator')
 
@@ -78,7 +79,7 @@ def make_program(
 
   Args:
     experiment: an agent or a population, and its task.
-    eval_every: see `runner.run_experiment`; None for no evaluator.
+    eval_every: see `run.run_experiment`; None for no evaluator.
     num_eval_episodes: minimum number of episodes of each member in an
       evaluation.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
@@ -171,7 +172,7 @@ def run_experiment(
   num_eval_episodes: int,
   settings: settings_lib.Settings,
 ) -> runs.RunResult:
-  """Makes the program and launches it; see `runner.run_experiment`."""
+  """Makes the program and launches it; see `run.run_experiment`."""
   if experiment.watch:  # Here, since no browser reaches the nodes' namespace.
     live_page.start(directory)
   if not experiment.expose:
@@ -515,8 +516,10 @@ def _make_learner(
 ) -> Any:
   """Makes a learner that reads from Reverb servers, one for each member."""
 
-  def make_learner(parts: prepare.Prepared, *args: Any) -> local.Learner:
-    learner = local.Learner(parts, *args)
+  def make_learner(
+    parts: prepare.Prepared, *args: Any
+  ) -> reverb_learning.Learner:
+    learner = reverb_learning.Learner(parts, *args)
     learner.read(parts, [reverb.Client(address) for address in addresses()])
     return learner
 
@@ -532,7 +535,7 @@ def _make_actor(
     clients = [
       reverb.Client(address) for replay in replays for address in replay()
     ]
-    writer = local.Writer(parts, clients)
+    writer = reverb_learning.Writer(parts, clients)
 
     def write(
       trajectories: types.Trajectory, variables: types.ActorVariables
