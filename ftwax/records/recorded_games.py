@@ -9,6 +9,7 @@ is killed keeps what it has, and goes on. A folder may come from anybody: sizes
 are checked before memory is taken.
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -22,7 +23,7 @@ import numpy as np
 
 from ftwax import distributions, trees, types
 from ftwax.environments import games
-from ftwax.records import array_files, files, game_files
+from ftwax.records import array_files, files, game_files, run_directory
 
 FILE = 'recording.json'
 
@@ -70,6 +71,23 @@ def read_game(directory: str | os.PathLike[str]) -> games.GameSpec:
     ValueError: if there is none, or it is damaged.
   """
   return game_files.read(directory)
+
+
+def identify(directory: str | os.PathLike[str]) -> str:
+  """Returns the SHA-256 of what was recorded, 64 hexadecimal digits.
+
+  It is that of the same games wherever they are.
+
+  Raises:
+    ValueError: if there are none, or they are damaged.
+  """
+  folder = pathlib.Path(directory)
+  found = hashlib.sha256(files.read_bytes(folder / run_directory.GAME_FILE))
+  for index, part in enumerate(_read_parts(folder)):
+    with files.reading(folder / _name(index), 'recorded games'):
+      digest = files.read(folder / _name(index) / array_files.DIGEST_FILE)
+    found.update(f'{part} {digest}'.encode())
+  return found.hexdigest()
 
 
 def count_steps(directory: str | os.PathLike[str]) -> int:

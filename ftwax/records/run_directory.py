@@ -5,6 +5,7 @@
       versions.json   layout, commit, Python and packages at the first start
       command.txt     one line for each start: time and command line
       number.txt      position among the runs of this name, counted from 1
+      sources.json    digests of recorded games, if the run learns from them
 
 A new directory is created atomically and complete. A run is resumed with the
 configuration that it was started with. If a function here raises an error,
@@ -41,6 +42,7 @@ LOCK_FILE = 'lock'
 ENDED_FILE = 'ended.txt'  # When the last process of the run ended.
 ERROR_FILE = 'error.txt'
 GAME_FILE = 'game.json'  # Specs of the game.
+SOURCES_FILE = 'sources.json'  # Digests of what a run learns from.
 ABOUT_FILE = 'about.json'  # What is known of shared agents.
 NODES_FILE = 'output/nodes.json'  # Status of a distributed run's nodes.
 

@@ -1,5 +1,7 @@
 """The recorded games that an experiment learns from."""
 
+import json
+import pathlib
 from typing import Any
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 from ftwax import distributions, trees, types
 from ftwax.agents.actor_critic import actor_critic_config, auxiliary
 from ftwax.environments import specified
-from ftwax.records import recorded_games
+from ftwax.records import files, recorded_games, run_directory
 from ftwax.replay import demonstrations, replay_options
 from ftwax.runtime import memory_checks, prepare
 
@@ -42,6 +44,29 @@ def check(parts: prepare.Prepared) -> None:
     )
   recorded_games.check(source, spec)
   memory_checks.check_recorded(source, recorded_games.count_steps(source), spec)
+
+
+def pin(
+  parts: prepare.Prepared, directory: pathlib.Path, resume: bool
+) -> None:
+  """Writes which games a run learns from, or checks them when it is resumed.
+
+  Raises:
+    ValueError: if the run began with other games.
+  """
+  source = parts.experiment.demonstrations
+  if source is None:
+    return
+  path = directory / run_directory.SOURCES_FILE
+  now = {'demonstrations': recorded_games.identify(source)}
+  if not resume or not path.exists():
+    files.write_atomically(path, json.dumps(now, indent=2) + '\n')
+  elif files.read_object(path) != now:
+    raise ValueError(
+      f'demonstrations ({source}) must be the games that the run in'
+      f' {directory} began with, and are others, or more; give those, or start'
+      ' a new run.'
+    )
 
 
 def without(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _MAY_DIFFER = (
   'max_num_actor_steps',
   'init_from',
+  'demonstrations',  # The same games elsewhere; see `recorded.pin`.
   'replay',
   'expose',
   'stepping.processes',
@@ -220,6 +221,7 @@ def run_experiment(
   lines = f'{prepare.describe_replay(parts)}{prepare.describe_inputs(parts)}'
   print(lines, flush=True)
   directory = directory or open_run_directory(experiment, run_dir, resume)
+  recorded.pin(parts, directory, resume)
   return execute(make_run, parts, directory, resume, period, num_eval_episodes)
 
 

@@ -1,6 +1,7 @@
 """Games are recorded, kept, checked and learned from."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -169,6 +170,24 @@ def test_a_clone_acts_as_its_teacher_and_resumes(folder, tmp_path, runtime):
     resumed.state.params,
     whole.state.params,
   )
+
+
+def test_a_run_goes_on_with_the_same_games_elsewhere_alone(folder, tmp_path):
+  experiment = make_experiment(folder, max_num_actor_steps=300)
+  ftwax.run(experiment, run_dir=tmp_path / 'run')
+  more = {'max_num_actor_steps': 600}
+  moved, other = tmp_path / 'moved', tmp_path / 'other'
+  shutil.copytree(folder, moved)
+  shutil.copytree(folder, other)
+  record(other, 4)
+  with pytest.raises(ValueError, match=r'must be the games that the run in .*'):
+    ftwax.run(
+      make_experiment(other, **more), run_dir=tmp_path / 'run', resume=True
+    )
+  resumed = ftwax.run(
+    make_experiment(moved, **more), run_dir=tmp_path / 'run', resume=True
+  )
+  assert resumed.counts.actor_steps >= 600
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import jax
 
-from ftwax.runtime import evaluation, prepare, runs
+from ftwax.runtime import evaluation, prepare, recorded, runs
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import engine as engine_lib
 from ftwax.runtime.distributed import runner
@@ -65,10 +65,12 @@ def run_experiment(
     from ftwax.runtime.distributed import launchpad_program
 
     directory = runs.open_run_directory(experiment, run_dir, resume)
+    recorded.pin(parts, directory, resume)
     return launchpad_program.run_experiment(
       experiment, parts, directory, eval_every, num_eval_episodes, settings
     )
   directory = runs.open_run_directory(experiment, run_dir, resume)
+  recorded.pin(parts, directory, resume)
   start_engine = functools.partial(_start_ray, settings, directory)
   return runner.run_with(
     start_engine,
