@@ -355,6 +355,8 @@ class LearnerBatch(NamedTuple):
     weight: float32 [B], importance weights of sampled trajectories; None for
       weights of one.
     demonstrations: recorded games; None if no auxiliary task uses them.
+    frozen: logits of frozen policies at the steps of `trajectory`, leaves
+      [T, B, ...], by the names of the tasks that use them.
   """
 
   trajectory: Trajectory
@@ -363,6 +365,35 @@ class LearnerBatch(NamedTuple):
   burn_in: tuple[Trajectory, ...] = ()
   weight: Array | None = None
   demonstrations: ReplayBatch | None = None
+  frozen: Mapping[str, ArrayTree] = {}
+
+
+class FrozenPolicy(Protocol):
+  """A policy that does not learn; a pytree whose leaves are its variables."""
+
+  def unroll(self, trajectory: Trajectory) -> ArrayTree:
+    """Returns its logits along the trajectories of others.
+
+    Args:
+      trajectory: leaves [T + 1 or T, B, ...], with the rewards of the
+        environment.
+
+    Returns:
+      Leaves [T, B, ...].
+    """
+
+
+class Sources(NamedTuple):
+  """What members learn from beside their own games: one copy for all.
+
+  Attributes:
+    demonstrations: sequences of recorded games, leaves [T + 1 or T, S, ...];
+      None if no auxiliary task uses them.
+    frozen: frozen policies by the names of the tasks that use them.
+  """
+
+  demonstrations: Trajectory | None = None
+  frozen: Mapping[str, FrozenPolicy] = {}
 
 
 class ActorVariables(NamedTuple):

@@ -64,6 +64,7 @@ class Options:
   demonstrations: str | None = flags.flag(
     None, 'Recorded games to learn from, by --tasks=clone.'
   )
+  offline: bool = flags.flag(False, 'Learn from recorded games alone.')
   held_out: tuple[str, ...] = flags.flag((), sources.HELD_OUT_HELP)
   save_every_seconds: float = flags.flag(
     checkpoints.CheckpointingConfig.save_every_seconds,
@@ -149,6 +150,7 @@ _FIELDS = (
   'expose',
   'init_from',
   'demonstrations',
+  'offline',
   'watch',
 )
 
@@ -538,10 +540,12 @@ def _run(
     reached = outcome.describe_return(
       result.mean_return, result.num_recent, counts.episodes
     )
+  unit, end = 'steps', f': {reached or "no episode has ended"}.'
+  if experiment.offline:
+    unit, end = 'recorded steps', '.'
   print(
-    f'{counts.actor_steps:,} steps and {counts.learner_steps:,} updates in'
-    f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s):'
-    f' {reached or "no episode has ended"}.'
+    f'{counts.actor_steps:,} {unit} and {counts.learner_steps:,} updates in'
+    f' {counts.seconds:.0f} s ({steps_per_second:,.0f} {unit}/s){end}'
     f' See {result.run_dir}'
   )
   return result

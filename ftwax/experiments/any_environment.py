@@ -135,6 +135,8 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   if (settings.fields or settings.preset) and options.agent == _PPO:
     seats = options.num_environments * len(teams) // options.num_members
     agent = agent.replace(batch_size=max(agent.batch_size, seats))
+  if options.offline and not agent.tasks:
+    agent = agent.replace(tasks=('clone',))
   agent = options.configure(agent)
   if settings.decays:
     agent = agent.decayed_over(options.max_num_actor_steps, options.num_members)
@@ -188,7 +190,7 @@ def _seat(
   return experiment.replace(
     population=population_config.PopulationConfig(
       options.num_members,
-      exploits=options.num_members > 1,
+      exploits=options.num_members > 1 and not options.offline,
       select=selection.WinProbability() if is_rated else selection.Truncation(),
     ),
     opponents={'random': players.uniform} if is_rated else {},

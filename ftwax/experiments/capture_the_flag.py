@@ -83,8 +83,8 @@ class Options(launch.Options):
   )
   core: str | None = flags.flag(
     None,
-    "By default lstm for the small agent, rpth_dnc for the paper's; rpth is"
-    ' no better here, and takes longer.',
+    "By default lstm, or rpth_dnc for the paper's agent; rpth is no better"
+    ' here.',
     tuple(cores.NAMED),
   )
   team_critic: bool = flags.flag(
@@ -341,7 +341,8 @@ def make_config(options: Options) -> ppo.PPOConfig:
       learning_rate=hyperparameters.LogUniform(6e-4, 1.2e-3),
       tasks=(tasks.Clone(),),
       decay=optimization.LinearDecay(
-        names=(*config.decay.names, 'tasks.clone.cost')
+        # Offline nothing else teaches.
+        names=(*config.decay.names, *['tasks.clone.cost'][options.offline :])
       ),
     )
   if cores.as_part(config.core).has_latents:
@@ -439,7 +440,7 @@ def _make_population(options: Options) -> population_config.PopulationConfig:
   """
   config = population_config.PopulationConfig(
     num_members=options.num_members,
-    exploits=options.num_members > 1,
+    exploits=options.num_members > 1 and not options.offline,
     explore=exploring.Perturb(1.0),
     burn_in_games=options.burn_in_games,
     min_decided_fraction=0.1,

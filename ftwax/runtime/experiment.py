@@ -174,6 +174,9 @@ class ExperimentConfig(parts.Part):
     evaluation: where and how evaluations act.
     demonstrations: directory of recorded games, see `ftwax record`, for tasks
       that learn from them, such as `tasks.Clone`.
+    offline: whether to learn from these alone, without a step in training
+      environments. `max_num_actor_steps` then counts the recorded steps that
+      updates draw; environments serve evaluations.
     init_from: directory of an earlier run whose learned parameters a new run
       starts from, with this config and environment. See
       `runtime.initial_state`.
@@ -226,6 +229,7 @@ class ExperimentConfig(parts.Part):
   curriculum: tuple[curricula.Rule, ...] = ()
   evaluation: Evaluation = Evaluation()  # noqa: RUF009
   demonstrations: str | None = None
+  offline: bool = False
   init_from: str | None = None
   metrics: str | tuple[str, ...] = ()
   observers: Sequence[Observer] = ()

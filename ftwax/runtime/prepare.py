@@ -126,7 +126,9 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     evaluation_policy=agent.make_policy(
       network, spec.environment, evaluation=experiment.evaluation.greedy
     ),
-    learner=agent.make_learner_core(network, spec.environment),
+    learner=agent.make_learner_core(
+      network, spec.environment, experiment.offline
+    ),
     priors=priors,
     evolve=_make_evolve(experiment, priors),
     replays=made_replays,

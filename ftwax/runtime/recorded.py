@@ -8,10 +8,12 @@ import jax
 import numpy as np
 
 from ftwax import distributions, trees, types
-from ftwax.agents.actor_critic import actor_critic_config, auxiliary
+from ftwax import parts as parts_lib
+from ftwax.agents.actor_critic import actor_critic_config, auxiliary, tasks
 from ftwax.environments import specified
 from ftwax.records import files, recorded_games, run_directory
 from ftwax.replay import demonstrations, replay_options
+from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import memory_checks, prepare
 
 
@@ -24,6 +26,8 @@ def check(parts: prepare.Prepared) -> None:
   """
   agent, source = parts.experiment.agent, parts.experiment.demonstrations
   learns = auxiliary.DEMONSTRATIONS in auxiliary.sources(agent.all_tasks)
+  if parts.experiment.offline:
+    _check_offline(parts.experiment)
   if learns and source is None:
     raise ValueError(
       'demonstrations (None) must be a directory of recorded games for the task'
@@ -46,9 +50,40 @@ def check(parts: prepare.Prepared) -> None:
   memory_checks.check_recorded(source, recorded_games.count_steps(source), spec)
 
 
-def pin(
-  parts: prepare.Prepared, directory: pathlib.Path, resume: bool
-) -> None:
+def _check_offline(experiment: experiment_lib.ExperimentConfig) -> None:
+  """Raises a ValueError if something needs games that are not played."""
+  if experiment.demonstrations is None:
+    raise ValueError(
+      'demonstrations (None) must be a directory of recorded games, with'
+      ' offline; record some by ftwax record, or leave offline out.'
+    )
+  for task in experiment.agent.all_tasks:
+    if task.source == auxiliary.REWARD_PREDICTION or isinstance(
+      task, tasks.OffPolicy
+    ):
+      raise ValueError(
+        f'tasks ({task.name}) must learn from what is recorded, offline, and'
+        ' needs games of its own; leave it out.'
+      )
+  if experiment.population.exploits:
+    raise ValueError(
+      'exploits (True) must be False offline, where members play no games that'
+      ' would rank them; choose --set population.exploits=false.'
+    )
+  for name in ('curriculum', 'replay', 'stepping.processes'):
+    if value := parts_lib.read(experiment, name):
+      raise ValueError(
+        f'{name} ({value!r}) must not be set offline, without training'
+        ' environments; leave it out.'
+      )
+  if any(observer.sees_steps for observer in experiment.observers):
+    raise ValueError(
+      f'observers ({list(experiment.observers)!r}) must not observe steps'
+      ' offline, where there are none; leave them out.'
+    )
+
+
+def pin(parts: prepare.Prepared, directory: pathlib.Path, resume: bool) -> None:
   """Writes which games a run learns from, or checks them when it is resumed.
 
   Raises:
@@ -95,20 +130,22 @@ def without(
   )
 
 
-def load(parts: prepare.Prepared) -> types.Trajectory | None:
-  """Returns all sequences, leaves [T + 1 or T, S, ...]; None without a source.
+def load(parts: prepare.Prepared) -> types.Sources:
+  """Returns what members learn from beside their own games, if anything.
 
   Raises:
     ValueError: if they are damaged, too short, or an action was not allowed.
   """
   source, spec = parts.experiment.demonstrations, parts.spec.environment
   if source is None:
-    return None
+    return types.Sources()
   streams = [
     _checked(stream, spec, source)
     for stream in recorded_games.read(source, spec)
   ]
-  return demonstrations.make_sequences(streams, parts.replays.template)
+  return types.Sources(
+    demonstrations.make_sequences(streams, parts.replays.template)
+  )
 
 
 def _checked(

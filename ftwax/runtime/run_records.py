@@ -116,7 +116,7 @@ class RunRecords:
       maxlen=recent_episodes.MOST
     )
     self.course = curricula.Course(parts.experiment.curriculum)
-    self._expects_ends = True
+    self._expects_ends = not parts.experiment.offline
     self._told: set[tuple[str, int]] = set()
     self.is_whole = False
     self._restored: Counts | None = None
@@ -231,6 +231,7 @@ class RunRecords:
       label=self._experiment.name,
       initial_steps=self.counts.actor_steps,
       num_compiled=compilation.num_compiled,
+      unit='recorded steps' if self._experiment.offline else 'steps',
     ) as display:
 
       def show() -> None:

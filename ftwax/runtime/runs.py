@@ -187,6 +187,11 @@ def run_experiment(
       f' ({", ".join(experiment.held_out)}), whom only evaluations meet; choose'
       f' {max(experiment.max_num_actor_steps // 10, 1)}.'
     )
+  if experiment.offline and period and period.unit != 'steps':
+    raise ValueError(
+      f'eval_every ({eval_every}) must count steps offline, where no episodes'
+      ' are trained in; choose a number.'
+    )
   if not resume:
     initial_state.check(experiment.init_from)
   if experiment.watch:
@@ -214,7 +219,9 @@ def run_experiment(
   )
   parts = prepare.prepare(experiment)
   recorded.check(parts)
-  if runtime == AUTO:
+  if experiment.offline:
+    make_run = _prepare_offline(runtime, parts, devices)
+  elif runtime == AUTO:
     make_run = _choose(experiment, parts, devices, directory)
   else:
     make_run = _prepare_run(runtime, parts, devices)
@@ -237,6 +244,11 @@ def _check_runtime(
     raise ValueError(
       f'replay ({experiment.replay!r}) must be None with runtime={runtime!r},'
       " which has its own replay; leave it out, or choose runtime='local'."
+    )
+  if runtime == 'distributed' and experiment.offline:
+    raise ValueError(
+      "offline (True) must be False with runtime='distributed', which is for"
+      " games; choose runtime='device' or 'local'."
     )
   if runtime == 'device' and experiment.stepping.processes:
     raise ValueError(
@@ -278,6 +290,25 @@ def _choose(
       reason = str(error)
   print(f'Runtime: local, since {reason.removesuffix(".")}.', flush=True)
   return _prepare_run('local', parts, devices)
+
+
+def _prepare_offline(
+  runtime: str, parts: prepare.Prepared, devices: Sequence[jax.Device] | None
+) -> MakeRun:
+  """Prepares a run without training environments; says what it does."""
+  from ftwax.runtime import offline  # Imported on demand, as runtimes are.
+
+  is_compiled = runtime == 'device'
+  if runtime == AUTO:
+    is_compiled = parts.evaluation_game is not None
+  make_run = offline.prepare_run(parts, devices, is_compiled)
+  where = 'compiled' if is_compiled else 'in Python'
+  print(
+    f'Offline: learns from {parts.experiment.demonstrations} alone, and is'
+    f' evaluated in games {where}.',
+    flush=True,
+  )
+  return make_run
 
 
 def _prepare_run(

@@ -224,7 +224,7 @@ def test_a_run_says_what_entries_are_taken_for():
 
 @pytest.mark.parametrize(
   ('config', 'most'),
-  [(ftwax.ExperimentConfig, 23), (ftwax.PopulationConfig, 15)],
+  [(ftwax.ExperimentConfig, 24), (ftwax.PopulationConfig, 15)],
 )
 def test_configs_are_short(config, most):
   assert len(dataclasses.fields(config)) <= most

@@ -30,9 +30,9 @@ def follow(key, observation):
   return 1 + jax.numpy.sign(ball - observation[-1].argmax())
 
 
-def record(directory, num_games=64, **options):
+def record(directory, num_games=64, player=None, **options):
   made = functional.as_game(GAME)
-  player = players.observing(follow)
+  player = player or players.observing(follow)
   return recording.record(
     lambda seed: made, [player], [0], num_games, directory, **options
   )
@@ -267,7 +267,7 @@ def test_games_with_and_without_a_critic_s_state_teach_each_other(tmp_path):
       demonstrations=str(tmp_path / f'{told}'),
     )
     parts = prepare.prepare(experiment)
-    made = recorded.load(parts)
+    made = recorded.load(parts).demonstrations
     assert jax.tree.structure(made.timestep.observation) == jax.tree.structure(
       parts.spec.environment.observations
     )

@@ -476,13 +476,15 @@ class ActorCriticConfig(parts.Part):
     self,
     network: types.RecurrentNetwork,
     environment_spec: types.EnvironmentSpec,
+    offline: bool = False,
   ) -> types.LearnerCore:
-    """Makes the functions of a learner."""
+    """Makes the functions of a learner; see `learning.make_learner_core`."""
     return learning.make_learner_core(
       network,
       self,
       internal_rewards.num_events(environment_spec.rewards),
       environment_spec.observations,
+      offline,
     )
 
   @property

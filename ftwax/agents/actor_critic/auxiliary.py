@@ -54,6 +54,8 @@ class TaskInputs(NamedTuple):
     return_scale: float32 [], see `policy_loss.make_transitions`.
     demonstrations: recorded games; None unless a task of the agent learns from
       them.
+    frozen: logits of frozen policies at the steps of `fresh`, leaves
+      [T, B, ...], by the names of tasks.
   """
 
   params: types.Params
@@ -65,6 +67,7 @@ class TaskInputs(NamedTuple):
   observation_spec: types.SpecTree = None
   return_scale: types.Array | None = None
   demonstrations: Unrolled | None = None
+  frozen: Mapping[str, types.ArrayTree] = {}
 
 
 # A weighted loss, float32 [], and metrics by name.

@@ -33,6 +33,7 @@ def batch_axes(batch: types.LearnerBatch) -> types.LearnerBatch:
     burn_in=(TRAJECTORY_AXIS,) * len(batch.burn_in),
     weight=axis_of_weight,
     demonstrations=batch.demonstrations and past,
+    frozen=dict.fromkeys(batch.frozen, 1),
   )
 
 
@@ -95,6 +96,7 @@ def _change_parts(
     tuple(map(change, batch.burn_in)),
     batch.weight,
     recorded,
+    batch.frozen,
   )
 
 

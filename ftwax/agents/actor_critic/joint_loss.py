@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ftwax import parts, trees, types
 from ftwax.agents.actor_critic import acting, auxiliary, batches
 from ftwax.losses import policy_loss as policy_loss_lib
-from ftwax.losses import q_learning
+from ftwax.losses import q_learning, value_replay
 
 # The entry of metrics with the priorities of the sequences, float32 [B], if the
 # loss has any; the others are scalars.
@@ -23,11 +23,14 @@ class Objective(NamedTuple):
     network: the network that learns.
     config: the agent.
     observation_spec: specs of the observations, for auxiliary tasks.
+    offline: whether trajectories are recorded games, from which the policy
+      learns by tasks alone.
   """
 
   network: types.RecurrentNetwork
   config: Any
   observation_spec: types.SpecTree = None
+  offline: bool = False
 
 
 def joint_loss(
@@ -39,6 +42,10 @@ def joint_loss(
   return_scale: types.Array | None = None,
 ) -> tuple[types.Array, dict[str, Any]]:
   """Computes the loss of a batch and its metrics.
+
+  Offline there is no policy gradient and no entropy bonus, since nobody knows
+  with which probabilities recorded actions were taken. The value learns from
+  recorded rewards if a task weighs actions by advantages.
 
   Args:
     objective: static.
@@ -63,7 +70,12 @@ def joint_loss(
     is_live[auxiliary.REWARD_PREDICTION] = batch.reward_prediction.is_live
   unrolled = _unroll(objective.network, params, hyperparameters, trajectories)
   replayed = None
-  if batch.replay is not None:
+  recorded = None if batch.demonstrations is None else unrolled[-1]
+  if objective.offline:
+    replayed = recorded = unrolled[0]
+    always = jnp.bool_(True)
+    is_live |= {auxiliary.REPLAY: always, auxiliary.DEMONSTRATIONS: always}
+  elif batch.replay is not None:
     replayed = unrolled[1]
   elif objective.config.learns_from_replay:
     # What the action values learn from is past trajectories already.
@@ -73,7 +85,10 @@ def joint_loss(
   transitions = policy_loss_lib.make_transitions(
     unrolled[0].output, batch.trajectory, agent, return_scale
   )._replace(targets=targets)
-  loss, metrics = _policy_loss(agent, transitions)
+  if objective.offline:
+    loss, metrics = _offline_loss(objective.config, agent, transitions)
+  else:
+    loss, metrics = _policy_loss(agent, transitions)
   inputs = auxiliary.TaskInputs(
     params=params,
     heads=objective.network.heads,
@@ -81,9 +96,10 @@ def joint_loss(
     fresh=unrolled[0],
     replay=replayed,
     reward_prediction=batch.reward_prediction,
-    demonstrations=None if batch.demonstrations is None else unrolled[-1],
+    demonstrations=recorded,
     observation_spec=objective.observation_spec,
     return_scale=return_scale,
+    frozen=batch.frozen,
   )
   auxiliary_loss, auxiliary_metrics = auxiliary.sum_losses(
     agent.all_tasks, inputs, is_live
@@ -355,6 +371,22 @@ def _unroll(
     unrolled.append(auxiliary.Unrolled(trajectory, part))
     begin = end
   return unrolled
+
+
+def _offline_loss(
+  config: Any, agent: Any, transitions: policy_loss_lib.Transitions
+) -> tuple[types.Array, dict[str, Any]]:
+  """Computes the summed loss of the value, if a task needs it, and metrics.
+
+  `config` is the agent whose hyperparameters have no values yet.
+  """
+  if not any(getattr(task, 'needs_value', False) for task in config.all_tasks):
+    return jnp.zeros(()), {}
+  losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
+  total = jnp.sum(losses)
+  return agent.baseline_cost * total, {
+    'value_loss': total / _count(transitions)
+  }
 
 
 def _policy_loss(

@@ -68,6 +68,7 @@ def make_learner_core(
   config: Any,
   num_events: int = 1,
   observation_spec: types.SpecTree = None,
+  offline: bool = False,
 ) -> types.LearnerCore:
   """Makes the functions of a learner.
 
@@ -77,6 +78,7 @@ def make_learner_core(
     num_events: length of the environment's reward vector, 1 for a scalar.
     observation_spec: specs of the observations; they hold the bounds of frames
       for auxiliary tasks and the entries for `normalize_observations`.
+    offline: whether trajectories are recorded games; see `joint_loss`.
 
   Returns:
     `init(key) -> state` and `update(state, batch) -> (state, metrics)`.
@@ -85,7 +87,7 @@ def make_learner_core(
     ValueError: if the config does not allow the number of events, there is
       nothing to normalize, or minibatches do not suit the network.
   """
-  objective = joint_loss.Objective(network, config, observation_spec)
+  objective = joint_loss.Objective(network, config, observation_spec, offline)
   prior = config.make_internal_rewards_prior(num_events)
   entries: dict[str, tuple[int, ...]] = {}
   if config.normalize_observations:
@@ -206,6 +208,8 @@ def _make_inputs(
 ) -> _StepInputs | joint_loss.Steps:
   """Returns the inputs of optimizer steps, with their targets."""
   objective = static.objective
+  if objective.offline:  # There is no loss that has targets.
+    return _StepInputs(batch, None, return_scale)
   if static.config.target is not None:
     online, target = (
       (objective, params, hyperparameters, batch)
@@ -329,7 +333,7 @@ def learn(
   state: types.TrainingState,
   replay_state: Any,
   trajectories: types.Trajectory,
-  demonstrations: types.Trajectory | None = None,
+  sources: types.Sources = types.Sources(),  # noqa: B008 It is immutable.
 ) -> tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]]:
   """Learns from rollouts, using each trajectory once.
 
@@ -341,8 +345,8 @@ def learn(
     replay_state: state of `replay`; unused without one.
     trajectories: R rollouts of the state's parameters, leaves
       [R, T + 1 or T, M, ...], with a recurrent state [R, M, ...].
-    demonstrations: sequences of recorded games, leaves [T + 1 or T, S, ...], of
-      which each update draws as many as it has trajectories.
+    sources: recorded games, of which each update draws as many sequences as it
+      has trajectories, and frozen policies.
 
   Returns:
     The new states, and the metrics and numbers of updates skipped in a row,
@@ -372,17 +376,11 @@ def learn(
     if replay is not None:
       replay_state, past, prediction = replay.sample(replay_state)
       batch = types.LearnerBatch(trajectory, past, prediction)
-    if demonstrations is not None:
-      # Not every update changes the key.
-      key = jax.random.fold_in(state.key, _DEMONSTRATIONS)
-      batch = batch._replace(
-        demonstrations=demonstrations_lib.sample(
-          jax.random.fold_in(key, state.steps),
-          demonstrations,
-          trajectory.timestep.step_type.shape[1],
-        )
-      )
-    state, metrics = learner.update(state, batch)
+    if sources.demonstrations is not None:
+      num_sequences = trajectory.timestep.step_type.shape[1]
+      drawn = _draw(state, sources, num_sequences)
+      batch = batch._replace(demonstrations=drawn)
+    state, metrics = learner.update(state, _with_frozen(batch, sources))
     return (state, replay_state), (metrics, state.skipped_in_a_row)
 
   (state, replay_state), rows = jax.lax.scan(
@@ -391,6 +389,62 @@ def learn(
     _make_batches(trajectories, num_updates),
   )
   return state, replay_state, rows
+
+
+def learn_offline(
+  learner: types.LearnerCore,
+  num_updates: int,
+  state: types.TrainingState,
+  sources: types.Sources,
+  batch_size: int,
+) -> tuple[types.TrainingState, tuple[types.Metrics, types.Array]]:
+  """Learns from recorded games alone.
+
+  Args:
+    learner: functions of the learner, made for it.
+    num_updates: U.
+    state: state of the learner.
+    sources: recorded games, of which each update draws as in `learn`, and more.
+    batch_size: B, sequences of an update.
+
+  Returns:
+    The new state, and the metrics and numbers of updates skipped in a row,
+    leaves [U].
+  """
+
+  def step(
+    state: types.TrainingState, _: None
+  ) -> tuple[types.TrainingState, tuple[types.Metrics, types.Array]]:
+    drawn = _draw(state, sources, batch_size)
+    batch = _with_frozen(types.LearnerBatch(drawn.trajectory), sources)
+    state, metrics = learner.update(state, batch)
+    return state, (metrics, state.skipped_in_a_row)
+
+  state, rows = jax.lax.scan(step, state, length=num_updates)
+  return state, rows
+
+
+def _draw(
+  state: types.TrainingState, sources: types.Sources, batch_size: int
+) -> types.ReplayBatch:
+  """Returns recorded sequences for the next update."""
+  assert sources.demonstrations is not None
+  # Not every update changes the key.
+  key = jax.random.fold_in(state.key, _DEMONSTRATIONS)
+  return demonstrations_lib.sample(
+    jax.random.fold_in(key, state.steps), sources.demonstrations, batch_size
+  )
+
+
+def _with_frozen(
+  batch: types.LearnerBatch, sources: types.Sources
+) -> types.LearnerBatch:
+  """Returns a batch with what frozen policies would do in its trajectories."""
+  logits = {
+    name: policy.unroll(batch.trajectory)
+    for name, policy in sources.frozen.items()
+  }
+  return batch._replace(frozen=logits)
 
 
 def _learn_by_priority(

@@ -48,6 +48,11 @@ class Task(parts.Part):
     """Returns the weighted loss, float32 [], and its metrics."""
     raise NotImplementedError
 
+  @property
+  def needs_value(self) -> bool:
+    """Whether a value must be learned, offline as well."""
+    return False
+
   def make_heads(
     self, environment_spec: types.EnvironmentSpec
   ) -> recurrent.MakeHeads:
@@ -358,6 +363,11 @@ class Clone(Task):
   advantage_scale: parts.Scalar = 0.0
   burn_in: int = parts.option(0, low=0)
   name: str = 'clone'
+
+  @property
+  def needs_value(self) -> bool:
+    """Whether actions are weighted by advantages over the value."""
+    return bool(self.advantage_scale != 0)
 
   def check(self, agent: Any) -> None:
     """Raises a ValueError if no step is left, or others are learned from."""

@@ -234,21 +234,21 @@ class Loop:
     self,
     num_iterations: int,
     state: LoopState,
-    demonstrations: types.Trajectory | None = None,
+    sources: types.Sources = types.Sources(),  # noqa: B008 It is immutable.
   ) -> tuple[LoopState, Report]:
     """Runs K iterations.
 
     Args:
       num_iterations: K; static.
       state: before the iterations.
-      demonstrations: see `learning.learn`; all members have the same.
+      sources: see `learning.learn`; all members have the same.
 
     Returns:
       The new state, and the metrics and episodes of all iterations.
     """
     population = state.population
     (members, rollout_state, replay), report = jax.lax.scan(
-      lambda carry, _: self._iterate(*carry, demonstrations),
+      lambda carry, _: self._iterate(*carry, sources),
       # Only what an iteration changes is carried.
       (population.members, state.rollout, state.replay),
       length=num_iterations,
@@ -289,7 +289,7 @@ class Loop:
     members: types.TrainingState,
     rollout_state: rollout.RolloutState,
     replay: Any,
-    demonstrations: types.Trajectory | None = None,
+    sources: types.Sources = types.Sources(),  # noqa: B008 It is immutable.
   ) -> tuple[tuple[types.TrainingState, rollout.RolloutState, Any], Report]:
     rollout_state, (trajectories, episodes) = self.act(members, rollout_state)
     # Leaves are [R, T, N, M, ...], those of the recurrent state [R, N, M, ...].
@@ -299,7 +299,7 @@ class Loop:
         self.learner,
         self.replay,
         self.sizes.num_updates,
-        demonstrations=demonstrations,
+        sources=sources,
       ),
       self.config.num_members,
       in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),

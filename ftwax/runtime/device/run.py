@@ -31,18 +31,14 @@ from ftwax.runtime import (
   sharding,
 )
 from ftwax.runtime.device import (
-  compiled_arena,
+  evaluations,
   freed_memory,
   loop,
-  matches,
   placement,
   rollout,
   train,
 )
 from ftwax.runtime.device import sizes as sizes_lib
-
-# Folded into the keys of evaluations.
-_EVALUATION = 1
 
 
 def prepare_run(
@@ -162,10 +158,11 @@ class _Run:
       population = self._evolution.begin(state.population)
       state = self._start_games(state._replace(population=population))
     self._state: loop.LoopState = state
-    self._demonstrations = jax.device_put(
+    self._sources = jax.device_put(
       recorded.load(parts),
       sharding.replicated(compiled.mesh),
     )
+    self._evaluator = evaluations.Evaluator(parts, compiled.mesh)
     self._is_faulty = False
     self._num_iterations = int(self._state.totals.num_iterations)
     self._learner_logger = records.open_logger(
@@ -233,7 +230,7 @@ class _Run:
       donate_argnums=0,
       out_shardings=(shardings, None),
     )
-    self._call_loop = call.lower(state, self._demonstrations).compile()
+    self._call_loop = call.lower(state, self._sources).compile()
     self._evolution.compile(state.population)
 
   def _start_games(self, state: loop.LoopState) -> loop.LoopState:
@@ -262,7 +259,7 @@ class _Run:
   def _call(self) -> loop.Report:
     """Calls the compiled loop, which consumes the state even if it fails."""
     try:
-      self._state, report = self._call_loop(self._state, self._demonstrations)
+      self._state, report = self._call_loop(self._state, self._sources)
       self._num_iterations += self._compiled.iterations_per_call
       # Dispatch is asynchronous: errors of the call are raised here.
       return jax.device_get(report)
@@ -273,49 +270,12 @@ class _Run:
 
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
     """Plays at least `num_episodes` episodes with each member."""
-    plan, games = self._make_evaluation(num_episodes)
-    # From the step, not from a stream of keys: evaluations do not affect
-    # training, and a resumed run repeats them.
-    key = jax.random.fold_in(self._parts.key, self._records.counts.actor_steps)
-    results = games.play(
-      jax.random.fold_in(key, _EVALUATION),
+    return self._evaluator.play(
       types.actor_variables(self._state.training),
-      plan.seats,
-      plan.games_per_place,
-      self._evaluation_parameters,
+      num_episodes,
+      self._records.counts.actor_steps,
+      self._parameters,
     )
-    return evaluation.Outcome(plan, evaluation.count_results(results, plan))
-
-  @property
-  def _evaluation_parameters(self) -> dict[str, Any]:
-    fixed = self._experiment.evaluation.parameters
-    own = {name: np.float32(value) for name, value in fixed}
-    return {**self._parameters, **own}
-
-  @functools.cache  # noqa: B019 It lives as long as the run.
-  def _make_evaluation(
-    self, num_episodes: int
-  ) -> tuple[evaluation.Plan, matches.Matches]:
-    parts = self._parts
-    plan = evaluation.make_plan(parts, num_episodes)
-    assert parts.evaluation_game is not None  # See `train.make_loop`.
-    arena = compiled_arena.make_arena(
-      parts.evaluation_game, plan.seating, list(plan.opponents.values())
-    )
-    games = matches.Matches(
-      arena,
-      parts.evaluation_policy,
-      self._compiled.mesh,
-      parts.experiment.name,
-      parts.experiment.evaluation.max_num_steps,
-    )
-    with compilation.shown(f'{parts.experiment.name}: compiling evaluations'):
-      games.compile(
-        types.actor_variables(self._state.training),
-        plan.seats,
-        self._evaluation_parameters,
-      )
-    return plan, games
 
   def _begin_next_round(self) -> None:
     """Logs the finished round and evolves the population."""

@@ -47,7 +47,7 @@ class Learner:
     agent = parts.experiment.agent
     check_devices(mesh, num_members, agent.batch_size)
     self.replay: Any = ()
-    self._recorded: Any = None
+    self._sources: Any = None
     self.num_queued = 0
     self.num_taken, self.num_updates, self._num_rows = agent.batch_size, 1, 1
     if agent.learns_from_replay:
@@ -122,7 +122,7 @@ class Learner:
     batch, ages = self._take()
     num_updates = int(np.max(members.steps))
     members, self.replay, (metrics, skipped) = self._update(
-      members, self.replay, batch, self._recorded
+      members, self.replay, batch, self._sources
     )
     metrics = {
       name: leaf[0] if self._num_members == 1 else leaf
@@ -148,13 +148,13 @@ class Learner:
       learning.learn, self._core, replay, self.num_updates
     )
     whole = sharding.replicated(self._mesh)
-    self._recorded = jax.device_put(recorded_lib.load(parts), whole)
+    self._sources = jax.device_put(recorded_lib.load(parts), whole)
 
     def update(
-      members: types.TrainingState, replay: Any, batch: Any, recorded: Any
+      members: types.TrainingState, replay: Any, batch: Any, sources: Any
     ) -> Any:
       over_members = sharding.over_members(
-        functools.partial(learn, demonstrations=recorded),
+        functools.partial(learn, sources=sources),
         self._num_members,
         in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),
         out_axes=(0, 0, 1),
