@@ -49,7 +49,6 @@ class Progress:
     console: 'rich.console.Console | None' = None,
     clock: Callable[[], float] = time.monotonic,
     num_compiled: Callable[[], int] | None = None,
-    unit: str = 'steps',
   ):
     """Prepares the display, which `with` starts.
 
@@ -64,7 +63,6 @@ class Progress:
       clock: returns seconds, for the plain lines.
       num_compiled: returns how many functions were compiled so far, if updates
         may compile. Those that did say nothing about the time that is left.
-      unit: what steps are called.
 
     Raises:
       ValueError: if `total_steps` is not positive.
@@ -82,7 +80,6 @@ class Progress:
     self._console = console
     self._clock = clock
     self._num_compiled = num_compiled
-    self._unit = unit
     self._compiled_before = -1
     self._display: _Lines | _Bar | None = None
 
@@ -129,14 +126,7 @@ class Progress:
       on_terminal = self._console.is_terminal and not dumb
     steps = self._initial_steps, self._total_steps
     if not on_terminal:
-      return _Lines(
-        stream,
-        self._label,
-        steps,
-        self._min_seconds,
-        self._clock,
-        self._unit,
-      )
+      return _Lines(stream, self._label, steps, self._min_seconds, self._clock)
     console = self._console
     if console is None:
       with import_guard.guarded():
@@ -145,7 +135,7 @@ class Progress:
       # Without a file, Rich looks up standard output at each write, which
       # respects redirections.
       console = rich.console.Console(file=self._stream)
-    return _Bar(console, self._label, steps, self._unit)
+    return _Bar(console, self._label, steps)
 
 
 class _Lines:
@@ -158,10 +148,8 @@ class _Lines:
     steps: tuple[int, int],
     min_seconds: float,
     clock: Callable[[], float],
-    unit: str,
   ):
     self._stream = stream
-    self._unit = unit
     self._label = label
     self._initial_steps, self._total_steps = steps
     self._min_seconds = min_seconds
@@ -185,9 +173,7 @@ class _Lines:
     remaining = max(self._total_steps - steps, 0)
     eta = log_values.format_seconds(remaining / rate) if rate > 0 else 'unknown'
     is_known = now > begin + _MIN_RATE_S
-    self._print(
-      *((f'{rate:,.0f} {self._unit}/s', f'ETA {eta}') if is_known else ())
-    )
+    self._print(*((f'{rate:,.0f} steps/s', f'ETA {eta}') if is_known else ()))
     self._line_time = now
     self._since = now, steps
 
@@ -195,16 +181,15 @@ class _Lines:
     seconds = self._clock() - self._start_time
     rate = (self._steps - self._initial_steps) / max(seconds, 1e-9)
     self._print(
-      f'{rate:,.0f} {self._unit}/s',
-      f'took {log_values.format_seconds(seconds)}',
+      f'{rate:,.0f} steps/s', f'took {log_values.format_seconds(seconds)}'
     )
 
   def _print(self, *parts: str) -> None:
     percentage = min(100 * self._steps / self._total_steps, 100.0)
     line = ' | '.join(
       [
-        f'{self._label}: {self._steps:,} of {self._total_steps:,}'
-        f' {self._unit} ({percentage:.1f}%)',
+        f'{self._label}: {self._steps:,} of {self._total_steps:,} steps'
+        f' ({percentage:.1f}%)',
         *parts,
         log_values.format_values(self._fields),
       ]
@@ -216,11 +201,7 @@ class _Bar:
   """A Rich progress bar."""
 
   def __init__(
-    self,
-    console: 'rich.console.Console',
-    label: str,
-    steps: tuple[int, int],
-    unit: str,
+    self, console: 'rich.console.Console', label: str, steps: tuple[int, int]
   ):
     with import_guard.guarded():
       from rich import progress
@@ -236,7 +217,7 @@ class _Bar:
       progress.TimeRemainingColumn(),
     ]
     if console.width >= _MEDIUM_WIDTH:
-      columns.insert(2, _make_speed_column(unit))
+      columns.insert(2, _make_speed_column())
     if console.width >= _WIDE_WIDTH:
       columns[1:2] = [
         progress.BarColumn(),
@@ -269,15 +250,15 @@ class _Bar:
     self._progress.stop()
 
 
-def _make_speed_column(unit: str) -> 'rich.progress.ProgressColumn':
+def _make_speed_column() -> 'rich.progress.ProgressColumn':
   with import_guard.guarded():
     from rich import progress, text
 
   class SpeedColumn(progress.ProgressColumn):
-    """Shows the speed over the last half minute."""
+    """Shows the steps per second over the last half minute."""
 
     def render(self, task: progress.Task) -> text.Text:
       speed = task.finished_speed or task.speed
-      return text.Text('' if speed is None else f'{speed:,.0f} {unit}/s')
+      return text.Text('' if speed is None else f'{speed:,.0f} steps/s')
 
   return SpeedColumn()

@@ -99,20 +99,21 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     own_spec, evaluation_game = _read(experiment, evaluation_factory)
     _check_spec(own_spec, spec)
   memory_checks.check_fits(experiment, spec)
-  opponents = _make_opponents(experiment, spec.environment)
+  own = spec.environment
+  opponents = _make_opponents(experiment, own)
   _check_select(experiment, spec)
   _check_fitness(experiment, spec, game)
   for each in (game, evaluation_game):
     if each is not None:
       curricula.check_names(each.reset, experiment.curriculum)
-  network = agent.make_network(spec.environment)
+  network = agent.make_network(own)
   memory_checks.check_network(network, experiment, spec)
-  policy = agent.make_policy(network, spec.environment)
-  made_replays = replays.Replays(agent, spec.environment, policy)
+  policy = agent.make_policy(network, own)
+  made_replays = replays.Replays(agent, own, policy)
   memory_checks.check_replay(
     made_replays.num_bytes, population.num_members, agent.replay.capacity
   )
-  num_events = internal_rewards.num_events(spec.environment.rewards)
+  num_events = internal_rewards.num_events(own.rewards)
   priors = exploring.Traits(
     agent.priors, agent.make_internal_rewards_prior(num_events)
   )
@@ -124,11 +125,9 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     network=network,
     policy=policy,
     evaluation_policy=agent.make_policy(
-      network, spec.environment, evaluation=experiment.evaluation.greedy
+      network, own, evaluation=experiment.evaluation.greedy
     ),
-    learner=agent.make_learner_core(
-      network, spec.environment, experiment.offline
-    ),
+    learner=agent.make_learner_core(network, own, experiment.offline),
     priors=priors,
     evolve=_make_evolve(experiment, priors),
     replays=made_replays,

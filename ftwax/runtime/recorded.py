@@ -9,11 +9,10 @@ import numpy as np
 
 from ftwax import distributions, trees, types
 from ftwax import parts as parts_lib
-from ftwax.agents.actor_critic import actor_critic_config, auxiliary, tasks
+from ftwax.agents.actor_critic import actor_critic_config, auxiliary
 from ftwax.environments import specified
 from ftwax.records import files, recorded_games, run_directory
 from ftwax.replay import demonstrations, replay_options
-from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import memory_checks, prepare
 
 
@@ -27,7 +26,7 @@ def check(parts: prepare.Prepared) -> None:
   agent, source = parts.experiment.agent, parts.experiment.demonstrations
   learns = auxiliary.DEMONSTRATIONS in auxiliary.sources(agent.all_tasks)
   if parts.experiment.offline:
-    _check_offline(parts.experiment)
+    _check_offline(parts)
   if learns and source is None:
     raise ValueError(
       'demonstrations (None) must be a directory of recorded games for the task'
@@ -50,17 +49,16 @@ def check(parts: prepare.Prepared) -> None:
   memory_checks.check_recorded(source, recorded_games.count_steps(source), spec)
 
 
-def _check_offline(experiment: experiment_lib.ExperimentConfig) -> None:
+def _check_offline(parts: prepare.Prepared) -> None:
   """Raises a ValueError if something needs games that are not played."""
+  experiment = parts.experiment
   if experiment.demonstrations is None:
     raise ValueError(
       'demonstrations (None) must be a directory of recorded games, with'
       ' offline; record some by ftwax record, or leave offline out.'
     )
   for task in experiment.agent.all_tasks:
-    if task.source == auxiliary.REWARD_PREDICTION or isinstance(
-      task, tasks.OffPolicy
-    ):
+    if not getattr(task, 'learns_offline', True):
       raise ValueError(
         f'tasks ({task.name}) must learn from what is recorded, offline, and'
         ' needs games of its own; leave it out.'

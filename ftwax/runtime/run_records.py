@@ -228,10 +228,10 @@ class RunRecords:
     next_time = 0.0
     with progress.Progress(
       self._experiment.max_num_actor_steps,
-      label=self._experiment.name,
+      label=self._experiment.name
+      + ' (recorded games)' * self._experiment.offline,
       initial_steps=self.counts.actor_steps,
       num_compiled=compilation.num_compiled,
-      unit='recorded steps' if self._experiment.offline else 'steps',
     ) as display:
 
       def show() -> None:

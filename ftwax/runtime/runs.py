@@ -296,12 +296,12 @@ def _prepare_offline(
   runtime: str, parts: prepare.Prepared, devices: Sequence[jax.Device] | None
 ) -> MakeRun:
   """Prepares a run without training environments; says what it does."""
-  from ftwax.runtime import offline  # Imported on demand, as runtimes are.
-
+  # On demand, as runtimes are.
+  offline = importlib.import_module('ftwax.runtime.offline')
   is_compiled = runtime == 'device'
   if runtime == AUTO:
     is_compiled = parts.evaluation_game is not None
-  make_run = offline.prepare_run(parts, devices, is_compiled)
+  make_run: MakeRun = offline.prepare_run(parts, devices, is_compiled)
   where = 'compiled' if is_compiled else 'in Python'
   print(
     f'Offline: learns from {parts.experiment.demonstrations} alone, and is'

@@ -94,7 +94,7 @@ def test_a_clone_learns_without_a_step_and_resumes(
   jax.tree.map(
     np.testing.assert_array_equal, resumed.state.params, whole.state.params
   )
-  assert 'recorded steps (' in capsys.readouterr().out
+  assert '(recorded games): 6,048 of 6,000' in capsys.readouterr().out
   page = (whole.run_dir / 'report.html').read_text()
   assert 'trained for 6,048 steps' in page
   agent = ftwax.load(whole.run_dir)

@@ -39,9 +39,11 @@ class Task(parts.Part):
   Attributes:
     name: name of the task, of its head and of its metrics.
     source: what it learns from.
+    learns_offline: whether recorded games suffice.
   """
 
   name: str
+  learns_offline: ClassVar[bool] = True
   source: ClassVar[str] = auxiliary.REPLAY
 
   def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
@@ -222,6 +224,8 @@ class RewardPrediction(Task):
     name: name of the task.
   """
 
+  learns_offline: ClassVar[bool] = False
+
   source: ClassVar[str] = auxiliary.REWARD_PREDICTION
 
   cost: parts.Scalar = 1.0
@@ -309,6 +313,8 @@ class OffPolicy(Task):
     cost: weight of the loss.
     name: name of the task.
   """
+
+  learns_offline: ClassVar[bool] = False
 
   cost: parts.Scalar = 1.0
   name: str = 'off_policy'
