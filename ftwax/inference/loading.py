@@ -6,52 +6,20 @@ that can be shared; the library includes such populations (`TRAINED`).
 """
 
 import contextlib
-import functools
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 
 from ftwax import compilation, import_guard, trees, types
-from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.environments import game_vectors, games
+from ftwax.environments import game_vectors
 from ftwax.inference import loaded_agent, sharing
-from ftwax.population import population_config
-from ftwax.records import (
-  array_files,
-  checkpoints,
-  files,
-  game_files,
-  rebuilding,
-  run_directory,
-)
-from ftwax.runtime import callbacks
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import saved_agents
 
-# Directory of the populations included in the library, by name.
-TRAINED = pathlib.Path(__file__).parents[1] / 'trained'
-
-
-class _Origin(NamedTuple):
-  """The agent of a run, before its variables are read.
-
-  Attributes:
-    agent: config of the agent.
-    network: network of the agent.
-    game_spec: spec of the game that it was trained in.
-    members: indices of the members whose variables are available.
-    draw: returns initial variables of one member.
-    template: variables of all members, `jax.ShapeDtypeStruct` [N, ...].
-  """
-
-  agent: config_lib.ActorCriticConfig
-  network: types.RecurrentNetwork
-  game_spec: games.GameSpec
-  members: Sequence[int]
-  draw: Callable[[types.Key], types.ActorVariables]
-  template: types.ActorVariables
+TRAINED, find = saved_agents.TRAINED, saved_agents.find
 
 
 @compilation.usual_settings()
@@ -163,28 +131,10 @@ def export(
   source = find(source)
   with import_guard.guarded():
     origin = _find_origin(source)
-    variables = _read_variables(source, origin)
+    variables = saved_agents.read_variables(source, origin)
     sharing.write_folder(
       source, pathlib.Path(directory), origin.members, variables, about
     )
-
-
-def find(source: str | os.PathLike[str]) -> pathlib.Path:
-  """Returns the directory of a population; see `load`.
-
-  Raises:
-    ValueError: if there is none.
-  """
-  directory = pathlib.Path(source)
-  if len(directory.parts) == 1 and (TRAINED / directory).is_dir():
-    return TRAINED / directory
-  if not directory.is_dir():
-    known = sorted(path.name for path in TRAINED.glob('*') if path.is_dir())
-    raise ValueError(
-      f'source ({os.fspath(source)!r}) must be the directory of a run or one of'
-      f' {known}; run an experiment, which prints its directory at the end.'
-    )
-  return directory
 
 
 def _guarded(
@@ -198,12 +148,12 @@ def _guarded(
 
 def _load(
   directory: pathlib.Path,
-  origin: _Origin,
+  origin: saved_agents.Origin,
   members: Sequence[int],
   greedy: bool,
   step: int | str | None,
 ) -> list[loaded_agent.LoadedAgent]:
-  variables = _read_variables(directory, origin, step)
+  variables = saved_agents.read_variables(directory, origin, step)
   policy = origin.agent.make_policy(
     origin.network, origin.game_spec.environment, evaluation=greedy
   )
@@ -225,78 +175,12 @@ def _load(
 def _find_origin(
   directory: pathlib.Path,
   experiment: experiment_lib.ExperimentConfig | None = None,
-) -> _Origin:
+) -> saved_agents.Origin:
   """Returns the agent of an experiment or, without one, of a run's records."""
-  members: Sequence[int]
-  if experiment is not None:
-    agent = experiment.agent
-    spec = game_vectors.read_spec(
-      experiment.environment_factory, experiment.name
-    )
-    members = range(experiment.population.num_members)
-  else:
-    agent, num_members = rebuilding.read_parts(
-      directory,
-      {
-        'agent': config_lib.ActorCriticConfig,
-        'population.num_members': int,
-      },
-    )
-    if not 1 <= num_members <= population_config.MAX_MEMBERS:
-      raise ValueError(
-        f'{directory / run_directory.CONFIG_FILE}: population.num_members'
-        f' ({num_members}) must be from 1 to {population_config.MAX_MEMBERS};'
-        ' restore it from a copy.'
-      )
-    spec = game_files.read(directory)
-    members = run_directory.read_members(directory) or range(num_members)
-
-  def draw(key: types.Key) -> types.ActorVariables:
-    return types.actor_variables(core.init(key))
-
-  try:
-    network = agent.make_network(spec.environment)
-    core = agent.make_learner_core(network, spec.environment)
-    keys = jax.random.split(jax.random.PRNGKey(0), len(members))
-    template = jax.eval_shape(jax.vmap(draw), keys)
-    return _Origin(agent, network, spec, members, draw, template)
-  except Exception as error:
-    if experiment is not None or isinstance(error, ValueError):
-      raise
-    path = directory / run_directory.CONFIG_FILE
-    raise ValueError(
-      f'{path} must describe an agent, and its network cannot be made'
-      f' ({files.first_line(error):.200}); restore it from a copy.'
-    ) from None
-
-
-def _read_variables(
-  directory: pathlib.Path, origin: _Origin, step: int | str | None = None
-) -> types.ActorVariables:
-  """Reads the variables of all members, leaves [N, ...]."""
-  template = origin.template
-
-  @functools.cache
-  def draw() -> dict[str, Any]:
-    keys = jax.random.split(jax.random.PRNGKey(0), len(origin.members))
-    variables = jax.jit(jax.vmap(origin.draw))(keys)
-    names = array_files.describe(variables)
-    return dict(zip(names, jax.tree.leaves(variables), strict=True))
-
-  def find_missing(path: str) -> Any:
-    # A hyperparameter that is younger than the run: as its config has it.
-    return draw()[path] if path.startswith('hyperparameters/') else None
-
-  if (directory / array_files.MANIFEST_FILE).exists():
-    return sharing.read_variables(directory, template, find_missing)
-  folder = callbacks.BEST_DIRECTORY if step == 'best' else 'checkpoints'
-  with checkpoints.Checkpointer(directory / folder) as checkpointer:
-    wanted = None if step == 'best' else step
-    if wanted is not None and wanted not in checkpointer.steps():
-      raise ValueError(
-        f'step ({step}) must be one of {checkpointer.steps()}, the checkpoints'
-        f' in {directory}; choose the last.'
-      )
-    return checkpointer.restore(
-      template, part='members', step=wanted, find_missing=find_missing
-    )[0]
+  if experiment is None:
+    return saved_agents.read_origin(directory)
+  return saved_agents.make_origin(
+    experiment.agent,
+    game_vectors.read_spec(experiment.environment_factory, experiment.name),
+    range(experiment.population.num_members),
+  )

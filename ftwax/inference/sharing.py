@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ftwax import types
@@ -99,34 +99,6 @@ def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
   """Copies a record; a link could publish any file of its reader."""
   with files.reading(source, 'what can be shared'):
     files.write_synced(target, files.read_bytes(source))
-
-
-def read_variables(
-  directory: pathlib.Path,
-  template: types.ActorVariables,
-  find_missing: Callable[[str], Any] | None = None,
-) -> types.ActorVariables:
-  """Reads the variables of the agents in a folder.
-
-  Args:
-    directory: directory of the folder.
-    template: variables of the same agents, leaves [num_members, ...].
-    find_missing: see `array_files.read`.
-
-  Raises:
-    CheckpointError: if these are the variables of other agents.
-    ValueError: if the folder is damaged.
-  """
-  try:
-    variables, _ = array_files.read(
-      directory, template, find_missing=find_missing
-    )
-  except array_files.DamagedError as error:
-    raise ValueError(
-      f'{directory} must hold shared agents as they were saved, but {error};'
-      ' restore it from a copy.'
-    ) from None
-  return variables
 
 
 def _read_about(source: pathlib.Path) -> dict[str, Any]:

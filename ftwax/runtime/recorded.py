@@ -1,5 +1,6 @@
-"""The recorded games that an experiment learns from."""
+"""What an experiment learns from beside its games: records of others."""
 
+import hashlib
 import json
 import pathlib
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from ftwax import distributions, trees, types
+from ftwax import distributions, errors, import_guard, trees, types
 from ftwax import parts as parts_lib
-from ftwax.agents.actor_critic import actor_critic_config, auxiliary
+from ftwax.agents.actor_critic import actor_critic_config, auxiliary, frozen
 from ftwax.environments import specified
 from ftwax.records import files, recorded_games, run_directory
 from ftwax.replay import demonstrations, replay_options
-from ftwax.runtime import memory_checks, prepare
+from ftwax.runtime import memory_checks, prepare, saved_agents
 
 
 def check(parts: prepare.Prepared) -> None:
@@ -24,6 +25,7 @@ def check(parts: prepare.Prepared) -> None:
       another game, or do not fit into memory.
   """
   agent, source = parts.experiment.agent, parts.experiment.demonstrations
+  _read_frozen(parts)
   learns = auxiliary.DEMONSTRATIONS in auxiliary.sources(agent.all_tasks)
   if parts.experiment.offline:
     _check_offline(parts)
@@ -82,40 +84,108 @@ def _check_offline(parts: prepare.Prepared) -> None:
 
 
 def pin(parts: prepare.Prepared, directory: pathlib.Path, resume: bool) -> None:
-  """Writes which games a run learns from, or checks them when it is resumed.
+  """Writes what a run learns from, or checks it when the run is resumed.
 
   Raises:
-    ValueError: if the run began with other games.
+    ValueError: if the run began with other games, or another frozen policy.
   """
   source = parts.experiment.demonstrations
-  if source is None:
+  now = {f'tasks.{n}': _identify(p) for n, p in _read_frozen(parts).items()}
+  if source is not None:
+    now['demonstrations'] = recorded_games.identify(source)
+  if not now:
     return
   path = directory / run_directory.SOURCES_FILE
-  now = {'demonstrations': recorded_games.identify(source)}
   if not resume or not path.exists():
     files.write_atomically(path, json.dumps(now, indent=2) + '\n')
-  elif files.read_object(path) != now:
+    return
+  then = files.read_object(path)
+  if then.get('demonstrations') != now.get('demonstrations'):
     raise ValueError(
       f'demonstrations ({source}) must be the games that the run in'
       f' {directory} began with, and are others, or more; give those, or start'
       ' a new run.'
     )
+  for task in _frozen_tasks(parts):
+    if then.get(f'tasks.{task.name}') != now[f'tasks.{task.name}']:
+      raise ValueError(
+        f'run ({task.run}) of {task.name} must have the frozen policy that the'
+        f' run in {directory} began with, and has another; name its step, or'
+        ' start a new run.'
+      )
+
+
+def _frozen_tasks(parts: prepare.Prepared) -> list[Any]:
+  return [
+    task
+    for task in parts.experiment.agent.all_tasks
+    if task.source == auxiliary.FROZEN
+  ]
+
+
+def _read_frozen(parts: prepare.Prepared) -> dict[str, frozen.FrozenPolicy]:
+  """Reads the frozen policies by the names of their tasks."""
+  return {task.name: _read_policy(task, parts) for task in _frozen_tasks(parts)}
+
+
+def _read_policy(task: Any, parts: prepare.Prepared) -> frozen.FrozenPolicy:
+  """Reads the frozen policy of a task, which may come from anybody.
+
+  Raises:
+    ValueError: if there is no such run or member, or it is of another game.
+  """
+  if not task.run:
+    raise ValueError(
+      f'run of {task.name} must be the directory of a run, and is not set;'
+      f' choose --set agent.tasks.{task.name}.run=RUN, in Python'
+      f' tasks.{type(task).__name__}(run=...).'
+    )
+  try:
+    with import_guard.guarded():
+      directory = saved_agents.find(task.run)
+      origin = saved_agents.read_origin(directory)
+      last = len(origin.members) - 1
+      if task.member > last:
+        raise ValueError(
+          f'member ({task.member}) must be from 0 to {last}; choose 0.'
+        )
+      variables = saved_agents.read_variables(directory, origin, task.step)
+  except (ValueError, errors.UserError) as error:
+    raise ValueError(f'run ({task.run}) of {task.name}: {error}') from None
+  own, theirs = parts.spec.environment, origin.game_spec.environment
+  if not theirs.is_played_like(own):
+    name = next(
+      name
+      for name in types.EnvironmentSpec._fields
+      if getattr(own.public, name) != getattr(theirs.public, name)
+    )
+    raise ValueError(
+      f'run ({task.run}) of {task.name} must be of a game with the {name}'
+      f' {getattr(own.public, name)}, and is of one with'
+      f' {getattr(theirs.public, name)}; choose a run of this game.'
+    )
+  return frozen.make(origin.network, theirs, trees.take(variables, task.member))
+
+
+def _identify(policy: frozen.FrozenPolicy) -> str:
+  """Returns the SHA-256 of the variables of a policy."""
+  found = hashlib.sha256()
+  for leaf in jax.tree.leaves(policy.variables):
+    found.update(np.asarray(leaf).tobytes())
+  return found.hexdigest()
 
 
 def without(
   agent: actor_critic_config.ActorCriticConfig,
 ) -> actor_critic_config.ActorCriticConfig:
-  """Returns an agent without the tasks that learn from recorded games."""
+  """Returns an agent without the tasks that learn from files."""
+  of_files = (auxiliary.DEMONSTRATIONS, auxiliary.FROZEN)
   gone = tuple(
-    f'tasks.{task.name}.'
-    for task in agent.all_tasks
-    if task.source == auxiliary.DEMONSTRATIONS
+    f'tasks.{task.name}.' for task in agent.all_tasks if task.source in of_files
   )
   return agent.replace(
     tasks=tuple(
-      task
-      for task in agent.all_tasks
-      if task.source != auxiliary.DEMONSTRATIONS
+      task for task in agent.all_tasks if task.source not in of_files
     ),
     decay=agent.decay.replace(
       names=tuple(n for n in agent.decay.names if not n.startswith(gone))
@@ -135,14 +205,15 @@ def load(parts: prepare.Prepared) -> types.Sources:
     ValueError: if they are damaged, too short, or an action was not allowed.
   """
   source, spec = parts.experiment.demonstrations, parts.spec.environment
+  policies = _read_frozen(parts)
   if source is None:
-    return types.Sources()
+    return types.Sources(frozen=policies)
   streams = [
     _checked(stream, spec, source)
     for stream in recorded_games.read(source, spec)
   ]
   return types.Sources(
-    demonstrations.make_sequences(streams, parts.replays.template)
+    demonstrations.make_sequences(streams, parts.replays.template), policies
   )
 
 

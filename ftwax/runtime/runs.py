@@ -36,11 +36,18 @@ from ftwax.runtime import experiment as experiment_lib
 if TYPE_CHECKING:
   from ftwax.runtime.distributed import settings as settings_lib
 
+# Fields of a task that say where its frozen policy is.
+_OF_FROZEN = ('run', 'member', 'step')
+
 # Fields that may change when a run is resumed.
 _MAY_DIFFER = (
   'max_num_actor_steps',
   'init_from',
-  'demonstrations',  # The same games elsewhere; see `recorded.pin`.
+  # The same games, and frozen policies, elsewhere; see `recorded.pin`.
+  'demonstrations',
+  *(
+    f'agent.tasks.{index}.{name}' for index in range(32) for name in _OF_FROZEN
+  ),
   'replay',
   'expose',
   'stepping.processes',

@@ -114,7 +114,7 @@ def _init(
   )
 
 
-def _as_specified(
+def as_specified(
   timestep: dm_env.TimeStep, environment_spec: types.EnvironmentSpec
 ) -> dm_env.TimeStep:
   """Returns a timestep of a game that may tell a critic more or less."""
@@ -149,7 +149,7 @@ def _select_action(
   timestep = normalization.with_normalized_observation(
     variables.observation_statistics,
     with_own_reward(
-      variables.internal_rewards, _as_specified(timestep, environment_spec)
+      variables.internal_rewards, as_specified(timestep, environment_spec)
     ),
   )
   output, recurrent_state = network.apply(

@@ -19,6 +19,10 @@ TRAJECTORY = 'trajectory'
 REPLAY = 'replay'
 REWARD_PREDICTION = 'reward_prediction'
 DEMONSTRATIONS = 'demonstrations'
+# Fresh trajectories, and what a frozen policy would do in them.
+FROZEN = 'frozen'
+
+_NEVER_EMPTY = (TRAJECTORY, FROZEN)
 
 
 class Unrolled(NamedTuple):
@@ -79,7 +83,8 @@ class AuxiliaryTask(NamedTuple):
 
   Attributes:
     name: unique among the tasks of an agent.
-    source: `TRAJECTORY`, `REPLAY`, `REWARD_PREDICTION` or `DEMONSTRATIONS`.
+    source: `TRAJECTORY`, `REPLAY`, `REWARD_PREDICTION`, `DEMONSTRATIONS` or
+      `FROZEN`.
     loss: computes the weighted loss of the task, and its metrics.
   """
 
@@ -115,17 +120,17 @@ def sum_losses(
   Args:
     tasks: tasks of the agent.
     inputs: inputs of the losses.
-    is_live: bool [] for each source but `TRAJECTORY`, whether it has data.
+    is_live: bool [] for each source that may be empty, whether it has data.
 
   Returns:
     The sum, float32 [], and metrics: `<task>_loss`, the task's own metrics and,
-    unless its source is `TRAJECTORY`, `<task>_live`.
+    if its source may be empty, `<task>_live`.
   """
   total = jnp.zeros(())
   metrics: dict[str, types.Array] = {}
   for task in tasks:
     loss, task_metrics = task.loss(inputs)
-    if task.source != TRAJECTORY:
+    if task.source not in _NEVER_EMPTY:
       live = is_live[task.source]
       loss = jnp.where(live, loss, 0.0)
       task_metrics = {**task_metrics, 'live': live.astype(jnp.float32)}
@@ -143,7 +148,7 @@ def check_tasks(tasks: Tasks) -> None:
       f'tasks ({names}) must have one name each, which also tells their numbers'
       f' apart; choose another for one, such as name="{twice[0]}_2".'
     )
-  known = (TRAJECTORY, REPLAY, REWARD_PREDICTION, DEMONSTRATIONS)
+  known = (TRAJECTORY, REPLAY, REWARD_PREDICTION, DEMONSTRATIONS, FROZEN)
   for task in tasks:
     if task.source not in known:
       raise ValueError(

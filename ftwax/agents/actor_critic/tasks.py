@@ -383,12 +383,7 @@ class Clone(Task):
         ' action values, and no policy beside them; leave it out, or choose'
         ' another agent.'
       )
-    if self.burn_in >= agent.sequence_length:
-      raise ValueError(
-        f'burn_in ({self.burn_in}) of Clone must be below sequence_length'
-        f' ({agent.sequence_length}), or nothing is learned from; choose a'
-        ' smaller one.'
-      )
+    _check_burn_in(self, agent)
 
   def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
     """Returns the weighted loss, float32 [], and its metrics."""
@@ -397,10 +392,9 @@ class Clone(Task):
     transitions = policy_loss.make_transitions(
       recorded.output, recorded.trajectory, inputs.agent, inputs.return_scale
     )
-    step_type = recorded.trajectory.timestep.step_type[:-1]  # [T, B]
-    begins = jnp.cumsum(step_type == types.FIRST, axis=0) > 0
-    is_prepared = jnp.arange(len(step_type))[:, None] >= self.burn_in
-    mask = transitions.mask_tm1 * (begins | is_prepared)
+    mask = transitions.mask_tm1 * _is_prepared(
+      recorded.trajectory, self.burn_in
+    )
     errors = jax.vmap(value_replay.value_errors, in_axes=1, out_axes=1)(
       transitions
     )
@@ -411,6 +405,61 @@ class Clone(Task):
     return self.cost * jnp.sum(losses) + self.value_cost * value, {
       'log_prob': jnp.sum(jnp.where(mask != 0, log_prob, 0.0)) / count,
     }
+
+
+@registry.register('task.stay_close')
+@dataclasses.dataclass(frozen=True)
+class StayClose(Task):
+  """Keeps the policy close to a frozen one, that of an earlier run.
+
+  The loss is KL(frozen || learner) at the steps of the learner's own
+  trajectories; offline, of recorded ones. It has the gradient of the cross
+  entropy of Kickstarting (Schmitt et al., 2018, arXiv:1803.03835, equation 2),
+  in which the learner covers all that its teacher does.
+
+  The frozen core begins each trajectory with the state zero, unless an episode
+  begins there; `burn_in` leaves out the steps that it needs to catch up. Only
+  training reads the run.
+
+  Attributes:
+    cost: weight of the loss; to go beyond the frozen policy, anneal it:
+      `LinearDecay(names=('tasks.stay_close.cost',))`.
+    run: directory of the run, or of shared agents.
+    member: index of the agent in its population.
+    step: step of the checkpoint; None for the newest.
+    burn_in: first steps of a trajectory that only prepare the frozen core.
+    name: name of the task.
+  """
+
+  source: ClassVar[str] = auxiliary.FROZEN
+
+  cost: parts.Scalar = 0.1
+  run: str = ''
+  member: int = parts.option(0, low=0)
+  step: int | None = parts.option(None, low=0)
+  burn_in: int = parts.option(0, low=0)
+  name: str = 'stay_close'
+
+  def check(self, agent: Any) -> None:
+    """Raises a ValueError if the agent has no policy, or no step is left."""
+    _check_policy(self, agent)
+    _check_burn_in(self, agent)
+
+  def loss(self, inputs: auxiliary.TaskInputs) -> auxiliary.Loss:
+    """Returns the weighted loss, float32 [], and its metrics."""
+    if self.name not in inputs.frozen:
+      raise ValueError(
+        f'tasks ({self.name}) must have its frozen policy in the batch, and'
+        ' there is none; train it by ftwax.run, which reads one.'
+      )
+    trajectory = inputs.fresh.trajectory
+    own = jax.tree.map(lambda x: x[:-1], inputs.fresh.output.logits)
+    kl = distributions.kl_divergence(inputs.frozen[self.name], own)
+    mask = policy_loss.make_mask(trajectory.timestep) * _is_prepared(
+      trajectory, self.burn_in
+    )
+    total = jnp.sum(jnp.where(mask != 0, kl, 0.0))
+    return self.cost * total, {'kl': total / jnp.maximum(1.0, jnp.sum(mask))}
 
 
 @registry.register('task.latent_kl')
@@ -481,6 +530,23 @@ def _check_policy(task: Task, agent: Any) -> None:
     )
 
 
+def _check_burn_in(task: Any, agent: Any) -> None:
+  """Raises a ValueError if burn-in leaves no step of a sequence."""
+  if task.burn_in >= agent.sequence_length:
+    raise ValueError(
+      f'burn_in ({task.burn_in}) of {type(task).__name__} must be below'
+      f' sequence_length ({agent.sequence_length}), or nothing is learned from;'
+      ' choose a smaller one.'
+    )
+
+
+def _is_prepared(trajectory: types.Trajectory, burn_in: int) -> types.Array:
+  """Returns where a core that began with zero has caught up, bool [T, B]."""
+  step_type = trajectory.timestep.step_type[:-1]
+  begins = jnp.cumsum(step_type == types.FIRST, axis=0) > 0
+  return begins | (jnp.arange(len(step_type))[:, None] >= burn_in)
+
+
 def _find_latents(auxiliary: Any) -> Iterator[tuple[Any, Any, Any]]:
   """Yields means, deviations and ticks of each hierarchy in a core."""
   if isinstance(auxiliary, Mapping):
@@ -501,6 +567,7 @@ NAMED: Mapping[str, Task] = {
     OffPolicy(),
     LatentKL(),
     Clone(),
+    StayClose(),
   )
 }
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ftwax import compilation, types
 from ftwax import hyperparameters as hyperparameters_lib
+from ftwax.agents.actor_critic import auxiliary
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import prepare
 from ftwax.runtime.device import compiled_arena
@@ -94,6 +95,12 @@ def make_train(
       raise ValueError(
         f'{field} ({value!r}) must not be set for make_train, which reads no'
         ' files and calls no Python; leave it out, or use ftwax.run.'
+      )
+  for task in experiment.agent.all_tasks:
+    if task.source == auxiliary.FROZEN:
+      raise ValueError(
+        f'tasks ({task.name}) must need no files for make_train, which reads'
+        ' none; leave it out, or use ftwax.run.'
       )
   compilation.check_settings()
   with compilation.usual_settings():
