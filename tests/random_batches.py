@@ -60,6 +60,11 @@ def make_batch(seed, spec, network, config):
     recorded = types.ReplayBatch(
       make_trajectory(seed + 3, spec, network, *sizes), jnp.bool_(True)
     )
+  frozen = {
+    each.name: distributions.zero_logits(spec.actions, sizes)
+    for each in config.all_tasks
+    if each.source == auxiliary.FROZEN
+  }
   return types.LearnerBatch(
     make_trajectory(seed, spec, network, *sizes),
     types.ReplayBatch(
@@ -71,4 +76,5 @@ def make_batch(seed, spec, network, config):
       jnp.bool_(True),
     ),
     demonstrations=recorded,
+    frozen=frozen,
   )

@@ -82,7 +82,7 @@ OF_VALUES = {
 
 
 # Tasks that learn a policy or a value.
-OF_POLICIES = {'value_replay', 'off_policy', 'clone'}
+OF_POLICIES = {'value_replay', 'off_policy', 'clone', 'stay_close'}
 
 
 def fits(case):
@@ -191,10 +191,22 @@ def _record(directory):
   return str(folder)
 
 
+def _teach(directory):
+  """Returns the folder of a run that has hardly learned."""
+  folder = directory / 'teacher'
+  if not folder.exists():
+    _run(('ppo', 'gru', 'none', 'device'), folder, 8)
+  return str(folder)
+
+
 def _run(case, directory, num_steps, resume=False):
   agent, core, task, runtime = case
+  made = make_agent(agent, core, task)
+  if task == 'stay_close':
+    frozen = tasks.StayClose(run=_teach(directory.parent))
+    made = made.replace(tasks=(frozen,))
   experiment = experiment_lib.ExperimentConfig(
-    agent=make_agent(agent, core, task),
+    agent=made,
     environment=make_environment(),
     max_num_actor_steps=num_steps,
     num_environments=2,
