@@ -6,13 +6,14 @@ import shutil
 import jax
 import numpy as np
 import pytest
+import seat_games
 
 import ftwax
 from ftwax import types
 from ftwax.agents import ppo, r2d2
 from ftwax.agents.actor_critic import optimization, tasks
-from ftwax.environments import capture_the_flag, catch, functional
-from ftwax.inference import recording
+from ftwax.environments import capture_the_flag, catch, functional, games
+from ftwax.inference import recorded_rows, recording
 from ftwax.networks import cores
 from ftwax.population import players
 from ftwax.records import array_files, recorded_games
@@ -271,3 +272,56 @@ def test_games_with_and_without_a_critic_s_state_teach_each_other(tmp_path):
     assert jax.tree.structure(made.timestep.observation) == jax.tree.structure(
       parts.spec.environment.observations
     )
+
+
+@pytest.mark.parametrize('part_steps', [1024, 5])
+def test_seats_that_come_and_go_are_recorded(tmp_path, monkeypatch, part_steps):
+  monkeypatch.setattr(recording, '_PART_STEPS', part_steps)
+  game = seat_games.make()
+  chance = players.uniform(game.spec.actions)
+  recording.record(
+    lambda seed: game,
+    [chance] * 4,
+    range(4),
+    6,
+    tmp_path / 'games',
+    num_parallel=2,
+  )
+  num_decisions, paid = 0, 0.0
+  for stream in recorded_games.read(tmp_path / 'games', game.spec):
+    step_type = stream.timestep.step_type
+    assert not (step_type == types.ABSENT).any()
+    counts = (step_type[:-1] != types.LAST) & (step_type[1:] != types.FIRST)
+    assert (stream.previous_action[1:][counts] != types.NO_ACTION).all()
+    num_decisions += counts.sum()
+    paid += stream.timestep.reward[1:][counts].sum()
+  table = seat_games.TABLE
+  has_begun = table == types.FIRST
+  assert num_decisions == 6 * (has_begun | (table == types.MID)).sum()
+  assert paid == 6 * seat_games.rewards(table).sum()
+  experiment = ftwax.ExperimentConfig(
+    agent=ppo.PPOConfig(core=cores.GRU(4), tasks=('clone',), sequence_length=4),
+    environment=game,
+    max_num_actor_steps=200,
+    num_environments=2,
+    demonstrations=str(tmp_path / 'games'),
+    offline=True,
+  )
+  state = ftwax.run(experiment, run_dir=tmp_path / 'run').state
+  assert not np.any(state.skipped)
+
+
+def test_the_action_of_a_seat_that_waited_is_that_of_its_decision():
+  game = seat_games.make()
+  spec = games.spec_of(game)
+  rows = recorded_rows.RecordedRows(spec, [3])
+  state, timestep = game.reset(jax.random.PRNGKey(0))
+  rows.add(None, timestep)
+  for step in range(1, 9):
+    state, timestep = game.step(state, None)
+    rows.add(np.full(4, step % 2), timestep)
+  streams = rows.take()
+  # It came at step 3, decided there and at 4, waited, and decided at 7.
+  kinds = [types.FIRST, types.MID, types.MID, types.LAST]
+  assert streams.timestep.step_type[:, 0].tolist() == kinds
+  assert streams.previous_action[:, 0].tolist() == [types.NO_ACTION, 0, 1, 0]
