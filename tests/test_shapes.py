@@ -1,36 +1,52 @@
 """A wrong shape among arguments is named, and nothing is broadcast."""
 
+import importlib
 import inspect
+import pkgutil
+import types as python_types
 
 import dm_env
 import haiku as hk
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax import continuous, distributions, shapes, trees, types
+from ftwax import (
+  continuous,
+  distributions,
+  losses,
+  population,
+  shapes,
+  trees,
+  types,
+)
 from ftwax.losses import (
   advantage_actor_critic,
   clipped_surrogate,
+  cloning,
   latent_kl,
   pixel_control,
   policy_loss,
+  q_learning,
   returns,
   reward_prediction,
   rollouts,
   v_trace,
   value_replay,
 )
-from ftwax.networks import associative, recurrence
+from ftwax.networks import associative, recurrence, recurrent_cores
 from ftwax.networks.dnc import addressing, linkage
 from ftwax.population import (
+  evolution,
   matchmaking,
   payoff,
+  population_config,
   rankings,
   ratings,
   seating,
   selection,
-  tournament,
+  state,
   win_rates,
 )
 from ftwax.replay.functional import prioritized
@@ -42,6 +58,11 @@ class _Hyperparameters:
   gae_lambda = 0.9
   clip_epsilon = 0.2
   value_clip = np.inf
+  q_lambda = 0.9
+  n_step = 2
+  rescaling = 1e-3
+  huber_delta = 1.0
+  replay = python_types.SimpleNamespace(max_error_share=0.9)
 
 
 def _ones(*shape):
@@ -93,11 +114,34 @@ def _unroll_step(inputs, start, state):
   return unroll.apply({}, None)
 
 
+def _q_learning_loss(**fields):
+  targets = q_learning.QTargets(
+    fields.pop('target_logits'), fields.pop('weight')
+  )
+  transitions = policy_loss.Transitions(**fields, targets=targets)
+  return q_learning.q_learning_loss(transitions, _Hyperparameters())
+
+
+def _on_population(function, *arguments):
+  """Returns the function with a population as its first argument."""
+
+  def init(key):
+    fields = dict.fromkeys(types.TrainingState._fields, ())
+    return types.TrainingState(**{**fields, 'params': _ones(2), 'key': key})
+
+  def on_population(**fields):
+    made = state.init(jax.random.PRNGKey(0), init, _SIZES, team_size=1)
+    return function(made, **fields, **dict(arguments))
+
+  return on_population
+
+
 def _payoff_update(scores, **arguments):
   return payoff.update(payoff.init(N), scores=scores, **arguments)
 
 
 _HYPERS = _Hyperparameters()
+_SIZES = population_config.PopulationConfig(N)
 _STREAM = {
   name: _ones(T) for name in ('v_tm1', 'v_t', 'r_t', 'discount_t', 'rho_tm1')
 }
@@ -145,6 +189,74 @@ CASES = {
   'ppo_loss': _on_transitions(clipped_surrogate.ppo_loss, (T,), _HYPERS),
   'make_targets': _on_transitions(
     clipped_surrogate.make_targets, (T, B), _HYPERS
+  ),
+  'q_learning_loss': (
+    _q_learning_loss,
+    {
+      **_on_transitions(None)[1],
+      'logits_t': _ones(T, 2),
+      'target_logits': _ones(T, 2),
+      'weight': _ones(T),
+    },
+  ),
+  'q_lambda_loss': _on_transitions(q_learning.q_lambda_loss, (T,), _HYPERS),
+  'td_errors': (
+    q_learning.td_errors,
+    {
+      'logits_tm1': _ones(T, 2),
+      'a_tm1': jnp.zeros(T, jnp.int32),
+      'target_tm1': _ones(T),
+    },
+  ),
+  'double_q_values': (
+    q_learning.double_q_values,
+    {'logits_t': _ones(T, 2), 'target_logits_t': _ones(T, 2)},
+  ),
+  'n_step_returns': (
+    q_learning.n_step_returns,
+    {
+      'r_t': _ones(T),
+      'discount_t': _ones(T),
+      'v_t': _ones(T),
+      'mask_tm1': _ones(T),
+      'n': 2,
+    },
+  ),
+  'huber': (q_learning.huber, {'error': _ones(T), 'delta': 1.0}),
+  'priority': (
+    q_learning.priority,
+    {'error': _ones(T), 'mask': jnp.ones(T, bool), 'max_error_share': 0.9},
+  ),
+  'rescale': (q_learning.rescale, {'x': _ones(T), 'epsilon': 1e-3}),
+  'unscale': (q_learning.unscale, {'x': _ones(T), 'epsilon': 1e-3}),
+  'cloning_loss': (
+    cloning.cloning_loss,
+    {
+      'log_prob': _ones(T, B),
+      'advantage': _ones(T, B),
+      'mask': _ones(T, B),
+      'scale': 1.0,
+    },
+  ),
+  'lstm_cell': (
+    lambda gates, cell, weights: recurrent_cores.lstm_cell(
+      gates, cell, weights=weights
+    ),
+    {'gates': _ones(B, 4 * K), 'cell': _ones(B, K), 'weights': _ones(B, K)},
+  ),
+  'layer_norm_lstm_cell': (
+    lambda gates, cell, gain, shift, weights: (
+      recurrent_cores.layer_norm_lstm_cell(
+        gates, cell, gain, shift, weights=weights
+      )
+    ),
+    {
+      'gates': _ones(B, 4 * K),
+      'cell': _ones(B, K),
+      'gain': _ones(5, K),
+      'shift': _ones(5, K),
+      'weights': _ones(B, K),
+    },
   ),
   'value_replay_loss': (
     lambda **fields: value_replay.value_replay_loss(
@@ -346,6 +458,28 @@ CASES = {
     win_rates.fit_to_opponents,
     {'scores': np.ones((R, K)), 'games': np.ones((R, K))},
   ),
+  'copy_rows': (
+    _on_population(evolution.copy_rows),
+    {'parent': jnp.arange(N), 'is_redrawn': jnp.zeros(N, bool)},
+  ),
+  'record_games': (
+    _on_population(state.record_games, ('teams', (0, 1)), ('config', _SIZES)),
+    {
+      'seats': jnp.zeros((T, 2), jnp.int32),
+      'outcomes': _ones(T, 2),
+      'is_played': jnp.ones(T, bool),
+    },
+  ),
+  'record_returns': (
+    _on_population(state.record_returns),
+    {'returns': _ones(N, K), 'is_done': jnp.ones((N, K), bool)},
+  ),
+  'draw_seats': (
+    lambda log_density: seating.draw_seats(
+      jax.random.PRNGKey(0), log_density, seating.make_seating((0, 1), 2, 4)
+    ),
+    {'log_density': _ones(2, 2)},
+  ),
   'payoff.update': (
     _payoff_update,
     {
@@ -438,6 +572,12 @@ _FINE = {
   ('pairwise_win_probability', 'ratings', 'an axis of one'),
   ('log_density', 'ratings', 'an axis of one'),
   ('importance_weights', 'probability', 'an axis of one'),
+  ('huber', 'error', 'an axis more'),
+  ('huber', 'error', 'an axis of one'),
+  ('rescale', 'x', 'an axis more'),
+  ('rescale', 'x', 'an axis of one'),
+  ('unscale', 'x', 'an axis more'),
+  ('unscale', 'x', 'an axis of one'),
 }
 _EACH = [
   (name, argument, fault)
@@ -464,15 +604,17 @@ def test_a_wrong_shape_is_named_and_not_broadcast(name, argument, fault):
   assert any(other in str(error.value) for other in arguments), error.value
 
 
+def _modules(package):
+  return [
+    importlib.import_module(f'{package.__name__}.{module.name}')
+    for module in pkgutil.iter_modules(package.__path__)
+  ]
+
+
 @pytest.mark.parametrize(
   'module',
-  [
-    advantage_actor_critic, clipped_surrogate, latent_kl, pixel_control,
-    policy_loss, returns, reward_prediction, rollouts, v_trace, value_replay,
-    addressing, linkage, matchmaking, payoff, rankings, ratings, selection,
-    tournament,
-  ],
-)  # fmt: skip
+  [*_modules(losses), *_modules(population), addressing, linkage],
+)
 def test_each_function_of_several_arrays_is_checked(module):
   checked = {name.rpartition('.')[2] for name in CASES} | _FREE
   for name, function in vars(module).items():

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ftwax import submodules
 from ftwax.losses.advantage_actor_critic import advantage_actor_critic_loss
 from ftwax.losses.clipped_surrogate import ppo_loss
+from ftwax.losses.cloning import cloning_loss
 from ftwax.losses.latent_kl import normal_kl
 from ftwax.losses.pixel_control import pixel_control_loss
 from ftwax.losses.policy_loss import (
@@ -12,6 +13,11 @@ from ftwax.losses.policy_loss import (
   PolicyLossOutput,
   Transitions,
   log_prob_tm1,
+)
+from ftwax.losses.q_learning import (
+  n_step_returns,
+  q_lambda_loss,
+  q_learning_loss,
 )
 from ftwax.losses.returns import (
   generalized_advantages,
@@ -30,12 +36,16 @@ __all__ = (
   'Transitions',
   'VTraceReturns',
   'advantage_actor_critic_loss',
+  'cloning_loss',
   'generalized_advantages',
   'lambda_returns',
   'log_prob_tm1',
+  'n_step_returns',
   'normal_kl',
   'pixel_control_loss',
   'ppo_loss',
+  'q_lambda_loss',
+  'q_learning_loss',
   'reward_prediction_loss',
   'value_replay_loss',
   'vtrace',

@@ -35,6 +35,7 @@ def cloning_loss(
     log_prob=(log_prob, 'T B'),
     advantage=(advantage, 'T B'),
     mask=(mask, 'T B'),
+    scale=(scale, ''),
   )
   is_counted = mask != 0
   own = jnp.where(is_counted, jax.lax.stop_gradient(advantage), 0.0)

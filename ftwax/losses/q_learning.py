@@ -63,6 +63,13 @@ def q_learning_loss(
   targets = transitions.targets
   if targets is None:
     targets = QTargets(transitions.logits_t, jnp.ones_like(transitions.r_t))
+  shapes.check(
+    'q_learning_loss',
+    **{
+      'transitions.r_t': (transitions.r_t, 'T'),
+      'targets.weight': (targets.weight, 'T'),
+    },
+  )
   v_t = double_q_values(transitions.logits_t, targets.logits_t)
   target_tm1 = rescale(
     n_step_returns(
@@ -164,6 +171,10 @@ def td_errors(
     a_tm1: int32 [T] for each part.
     target_tm1: float32 [T], the target of all parts.
   """
+  shapes.check('td_errors', target_tm1=(target_tm1, '...'))
+  steps = jnp.shape(target_tm1)
+  shapes.check_leaves('td_errors', 'logits_tm1', logits_tm1, steps, 1)
+  shapes.check_leaves('td_errors', 'a_tm1', a_tm1, steps, 0)
   return [
     target_tm1 - _take(q_tm1, a)
     for q_tm1, a in zip(
@@ -185,13 +196,22 @@ def double_q_values(
   Returns:
     float32 [...], the mean over parts.
   """
+  parts = list(
+    zip(
+      jax.tree.leaves(logits_t), jax.tree.leaves(target_logits_t), strict=True
+    )
+  )
+  steps = jnp.shape(parts[0][0])[:-1]
+  for own, target in parts:
+    shapes.check_leaves('double_q_values', 'logits_t', own, steps, 1)
+    shapes.check_leaves('double_q_values', 'target_logits_t', target, steps, 1)
+    shapes.check(
+      'double_q_values',
+      logits_t=(own, '... num_actions'),
+      target_logits_t=(target, '... num_actions'),
+    )
   return _mean(
-    [
-      _take(target, jnp.argmax(q, axis=-1))
-      for q, target in zip(
-        jax.tree.leaves(logits_t), jax.tree.leaves(target_logits_t), strict=True
-      )
-    ]
+    [_take(target, jnp.argmax(own, axis=-1)) for own, target in parts]
   )
 
 
@@ -225,6 +245,7 @@ def n_step_returns(
     v_t=(v_t, 'T'),
     mask_tm1=(mask_tm1, 'T'),
   )
+  shapes.check_scalars('n_step_returns', n=n)
   length = len(r_t)
   # Followed by a step without an action; see `returns`.
   is_end = jnp.append(mask_tm1[1:] == 0, False)
@@ -247,6 +268,7 @@ def n_step_returns(
 
 def huber(error: types.Array, delta: types.Array | float) -> types.Array:
   """Returns half the squared error, linear beyond `delta`, which may be inf."""
+  shapes.check_scalars('huber', delta=delta)
   size = jnp.abs(error)
   inside = jnp.minimum(size, delta)
   outside = size - inside
@@ -267,6 +289,12 @@ def priority(
     mask: bool [T], whether an action was taken.
     max_error_share: eta.
   """
+  shapes.check(
+    'priority',
+    error=(error, 'T'),
+    mask=(mask, 'T'),
+    max_error_share=(max_error_share, ''),
+  )
   mean = jnp.sum(error) / jnp.maximum(1, jnp.sum(mask))
   return max_error_share * jnp.max(error) + (1.0 - max_error_share) * mean
 
@@ -275,6 +303,7 @@ def rescale(x: types.Array, epsilon: types.Array | float | None) -> types.Array:
   """Returns h(x); x itself without an epsilon."""
   if epsilon is None:
     return x
+  shapes.check_scalars('rescale', epsilon=epsilon)
   rescaled: types.Array = lazy_rlax.load().signed_hyperbolic(x, epsilon)
   return rescaled
 
@@ -283,6 +312,7 @@ def unscale(x: types.Array, epsilon: types.Array | float | None) -> types.Array:
   """Returns the inverse of `rescale`."""
   if epsilon is None:
     return x
+  shapes.check_scalars('unscale', epsilon=epsilon)
   unscaled: types.Array = lazy_rlax.load().signed_parabolic(x, epsilon)
   return unscaled
 

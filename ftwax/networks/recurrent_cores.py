@@ -16,7 +16,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import parts, registry, types
+from ftwax import parts, registry, shapes, types
 from ftwax.networks import (
   core_parts,
   deferred,
@@ -439,7 +439,11 @@ def lstm_cell(
     cell: float32 [B, hidden_size], before the step.
     forget_bias: added to the forget gate, unless `gates` include it.
     weights: float32 [B, hidden_size], weights of the candidates; None for one.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  _check_cell('lstm_cell', gates, cell, weights)
   i, g, f, o = jnp.split(gates, 4, axis=-1)  # [B, hidden_size] each
   cell = jax.nn.sigmoid(f + forget_bias) * cell
   candidate = jnp.tanh(g) if weights is None else weights * jnp.tanh(g)
@@ -472,7 +476,17 @@ def layer_norm_lstm_cell(
     shift: float32 [5, hidden_size], shifts of the same norms.
     forget_bias: added to the normalized forget gate.
     weights: see `lstm_cell`.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  _check_cell('layer_norm_lstm_cell', gates, cell, weights)
+  shapes.check(
+    'layer_norm_lstm_cell',
+    cell=(cell, '... hidden_size'),
+    gain=(gain, '5 hidden_size'),
+    shift=(shift, '5 hidden_size'),
+  )
   parts = gates.reshape(-1, 4, cell.shape[-1])  # [B, 4, hidden_size]
   parts = _normalize(parts, gain[:4], shift[:4])
   i, g, f, o = jnp.moveaxis(parts, 1, 0)  # [B, hidden_size] each
@@ -480,6 +494,21 @@ def layer_norm_lstm_cell(
   cell = jax.nn.sigmoid(f + forget_bias) * cell + jax.nn.sigmoid(i) * candidate
   cell = _normalize(cell, gain[4], shift[4])
   return LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)
+
+
+def _check_cell(
+  function: str,
+  gates: types.Array,
+  cell: types.Array,
+  weights: types.Array | None,
+) -> None:
+  """Raises a ValueError unless gates, cell and weights are of one batch."""
+  shapes.check(
+    function,
+    cell=(cell, '... hidden_size'),
+    gates=(gates, f'... {4 * jnp.shape(cell)[-1]}'),
+    weights=(cell if weights is None else weights, '... hidden_size'),
+  )
 
 
 def _normalize(

@@ -171,7 +171,16 @@ def copy_rows(
     population: the population before the copies.
     parent: int32 [N], itself for no copy.
     is_redrawn: bool [N]; those that drew new traits restart their burn-in, too.
+
+  Raises:
+    ValueError: if an argument does not have this shape.
   """
+  shapes.check(
+    'copy_rows',
+    **{'population.ratings': (population.ratings, 'N')},
+    parent=(parent, 'N'),
+    is_redrawn=(is_redrawn, 'N'),
+  )
   has_copied = parent != jnp.arange(parent.shape[0])
   has_changed = has_copied | is_redrawn
   members = population.members
