@@ -1,6 +1,6 @@
 """Kills parts of distributed runs on Ray, and prints what that cost.
 
-    uv run --python 3.12 --with psutil --with grpcio benchmarks/chaos.py
+    uv run --with psutil --with grpcio benchmarks/chaos.py
 
 The task is catch with two actors. By default all scenarios run, each with a run
 of its own:
@@ -8,6 +8,9 @@ of its own:
     actors    a random actor is killed every 10 s, for a minute
     learner   the learner is killed
     frozen    an actor is stopped by SIGSTOP; nodes have 10 s to answer
+    minute    an actor is stopped for a minute; nodes have 90 s, the default
+    saving    the learner is killed while a checkpoint is written, five times
+    two       two runs begin at once
     sigterm   the command gets SIGTERM
     command   the command, and so the coordinator, is killed by SIGKILL, and the
               run resumed
@@ -35,6 +38,7 @@ import distributed_run
 import hosts
 import psutil
 
+import ftwax
 from ftwax.records import checkpoints, loggers
 
 _LEFT_S = 10.0
@@ -115,6 +119,69 @@ def freeze_actor(run: distributed_run.Run, watch: Watch, seconds: float) -> str:
   actor.suspend()
   return (
     f'replaced, acts after {_wait_for_node(run, watch, "actor-0", actor):.1f} s'
+  )
+
+
+def freeze_for_a_minute(
+  run: distributed_run.Run, watch: Watch, seconds: float
+) -> str:
+  """Stops an actor for a minute, which is no reason to replace it."""
+  del seconds
+  actor = run.nodes()['actor-0']
+  actor.suspend()
+  since = time.monotonic()
+  time.sleep(60.0)
+  pause = watch.stall('train', since)
+  actor.resume()
+  thawed = time.monotonic()
+  while not watch.acts_again('actor-0', thawed):
+    time.sleep(0.05)
+    if time.monotonic() > thawed + _TIMEOUT_S:
+      raise TimeoutError('actor-0 does not act again')
+  name = 'itself' if run.nodes()['actor-0'] == actor else 'another'
+  return (
+    f'the other pauses {pause:.1f} s at most;'
+    f' {name} acts {time.monotonic() - thawed:.1f} s after the minute'
+  )
+
+
+def kill_while_saving(
+  run: distributed_run.Run, watch: Watch, seconds: float
+) -> str:
+  """Kills the learner while a checkpoint is written, and reads the newest."""
+  del watch, seconds
+  folder = run.directory / 'checkpoints'
+  made = distributed_run.build_experiment(16, 5.0, in_jax=False)
+  absences = []
+  for _ in range(5):
+    learner = run.nodes()['learner-0']
+    while not list(folder.glob('tmp-*')):
+      time.sleep(1e-4)
+    learner.kill()
+    start = time.monotonic()
+    run.wait_for_rows('learner', run.log('learner').num_rows + 3)
+    absences.append(time.monotonic() - start)
+    ftwax.load(run.directory, experiment=made)  # Checks its sums.
+  return (
+    f'{len(absences)} killed, the newest checkpoint is whole each time; updates'
+    f' after {max(absences):.1f} s at most'
+  )
+
+
+def begin_another(
+  run: distributed_run.Run, watch: Watch, seconds: float
+) -> str:
+  """Waits for the run that began at the same time, and stops it."""
+  del watch, seconds
+  other = run.other
+  assert other is not None, 'the scenario begins two runs'
+  waited = time.monotonic() - run.begun
+  other.wait_for_rows('learner', 10)
+  both = time.monotonic() - run.begun
+  status = other.stop()
+  return (
+    f'they learn {waited:.1f} s and {both:.1f} s after their start; one is'
+    f' stopped, status {status}, and the other goes on'
   )
 
 
@@ -241,6 +308,9 @@ SCENARIOS = {
   'actors': kill_actors,
   'learner': kill_learner,
   'frozen': freeze_actor,
+  'minute': freeze_for_a_minute,
+  'saving': kill_while_saving,
+  'two': begin_another,
   'sigterm': interrupt,
   'command': kill_command,
   'tokens': guess_tokens,
@@ -260,6 +330,8 @@ def run_scenario(name: str, seconds: float) -> tuple[str, ...]:
       prefix = stack.enter_context(hosts.started(folder))
       options['cluster'] = hosts.CLUSTER
     run = distributed_run.Run(folder / 'run', prefix=prefix, **options)
+    if name == 'two':
+      run.other = distributed_run.Run(folder / 'other', **options)
     watch = Watch(run.directory)
     try:
       run.wait_for_rows('learner', 10)

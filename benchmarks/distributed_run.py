@@ -71,7 +71,15 @@ class Log:
 
 
 class Run:
-  """A run in its own process, observed from outside."""
+  """A run in its own process, observed from outside.
+
+  Attributes:
+    directory: its directory.
+    begun: when its process was started, by the monotonic clock.
+    other: another run that began at the same time, or None.
+  """
+
+  other: 'Run | None' = None
 
   def __init__(
     self,
@@ -94,6 +102,7 @@ class Run:
   def start(self, *flags: str) -> None:
     """Starts its process, again if it has ended."""
     command = [*self._command, *flags]
+    self.begun = time.monotonic()
     self.pid = os.posix_spawnp(command[0], command, os.environ)
 
   def processes(self) -> list[psutil.Process]:

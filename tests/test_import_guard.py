@@ -375,8 +375,17 @@ _OPTIONAL = [
 def _names():
   found = {*importlib.metadata.packages_distributions(), *_OPTIONAL}
   found |= sys.stdlib_module_names
-  # Python itself imports these before a program begins.
+  # Python itself imports these before a program begins; Python 3.13 more for
+  # one that is given by -c.
   found -= {'ftwax', '__main__', 'site', 'sitecustomize', 'usercustomize'}
+  begun = subprocess.run(
+    [sys.executable, '-c', 'import sys; print(*sys.modules)'],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  found -= {*begun.stdout.split()}
+  assert {'json', 'numpy', 'jax'} <= found
   return sorted(name for name in found if name.isidentifier())
 
 
@@ -496,6 +505,7 @@ def _argvs(run, tmp_path):
   return {
     'evaluate': [['evaluate', run, '--num_episodes=2']],
     'film': [['film', run, '--num_episodes=1']],
+    'record': [['record', run, '--games=1', f'--out={tmp_path / "games"}']],
     'report': [['report', run]],
     'export': [
       ['export', run, '--format=stablehlo', f'--out={tmp_path / "out"}']
@@ -544,8 +554,8 @@ _NAMED_BY_RECORDS = [
 @pytest.mark.parametrize('how', ['script', '-c', 'notebook'])
 @pytest.mark.parametrize(
   'command',
-  ['load', 'evaluate', 'film', 'report', 'watch', 'play', 'export', 'exploit',
-   'resume', 'sweep'],
+  ['load', 'evaluate', 'film', 'record', 'report', 'watch', 'play', 'export',
+   'exploit', 'resume', 'sweep'],
 )  # fmt: skip
 def test_no_command_imports_what_lies_beside(
   decoys, run, tmp_path, how, command

@@ -13,7 +13,7 @@ from ftwax.runtime import experiment as experiment_lib
 # ports, read and upload what a stranger chose.
 _OF_THE_RUN = (
   'observers', 'loggers', 'replay', 'expose', 'init_from', 'stepping', 'watch',
-  'held_out',
+  'held_out', 'demonstrations',
 )  # fmt: skip
 
 

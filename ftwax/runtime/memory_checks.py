@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -121,10 +122,25 @@ def check_replay(size: replays.Size, num_members: int, capacity: int) -> None:
 
 
 def check_recorded(
-  source: str, num_steps: int, spec: types.EnvironmentSpec
+  source: str,
+  num_steps: int,
+  specs: Sequence[types.EnvironmentSpec],
+  template: types.Trajectory,
 ) -> None:
-  """Raises a ValueError if recorded games do not fit, also while read."""
-  needed, available = num_steps * _observation_bytes(spec), _available_bytes()
+  """Raises a ValueError if recorded games do not fit, also while read.
+
+  Args:
+    source: their directory.
+    num_steps: their number of steps.
+    specs: of the game that was recorded and of the one that learns; either may
+      have entries for a critic that the other has not.
+    template: a sequence of the learner, with the state of its core.
+  """
+  rest = (template.logits, template.recurrent_state, template.seed)
+  num_sequences = num_steps // (len(template.timestep.step_type) - 1)
+  needed = num_steps * max(map(_observation_bytes, specs))
+  needed += num_sequences * sum(leaf.nbytes for leaf in jax.tree.leaves(rest))
+  available = _available_bytes()
   if 3 * needed > available:
     raise ValueError(
       f'demonstrations ({source}, {num_steps:,} steps) must fit into memory,'

@@ -11,7 +11,7 @@ import numpy as np
 from ftwax import distributions, errors, import_guard, trees, types
 from ftwax import parts as parts_lib
 from ftwax.agents.actor_critic import actor_critic_config, auxiliary, frozen
-from ftwax.environments import specified
+from ftwax.environments import specified, validation
 from ftwax.records import files, recorded_games, run_directory
 from ftwax.replay import demonstrations, replay_options
 from ftwax.runtime import memory_checks, prepare, saved_agents
@@ -48,7 +48,12 @@ def check(parts: prepare.Prepared) -> None:
       " replay='functional'."
     )
   recorded_games.check(source, spec)
-  memory_checks.check_recorded(source, recorded_games.count_steps(source), spec)
+  memory_checks.check_recorded(
+    source,
+    recorded_games.count_steps(source),
+    (spec, recorded_games.read_game(source).environment),
+    parts.replays.template,
+  )
 
 
 def _check_offline(parts: prepare.Prepared) -> None:
@@ -208,13 +213,58 @@ def load(parts: prepare.Prepared) -> types.Sources:
   policies = _read_frozen(parts)
   if source is None:
     return types.Sources(frozen=policies)
-  streams = [
-    _checked(stream, spec, source)
-    for stream in recorded_games.read(source, spec)
-  ]
+  streams = []
+  for stream in recorded_games.read(source, spec):
+    _check_values(stream, recorded_games.read_game(source).environment, source)
+    streams.append(_checked(stream, spec, source))
   return types.Sources(
     demonstrations.make_sequences(streams, parts.replays.template), policies
   )
+
+
+def _check_values(
+  stream: types.Streams, spec: types.EnvironmentSpec, source: str
+) -> None:
+  """Raises a ValueError unless timesteps and actions are what games give.
+
+  Args:
+    stream: leaves [L, K, ...].
+    spec: specs of the game that was recorded.
+    source: the folder, for the message.
+  """
+  fields = validation.make_fields(spec)
+  demands = [(field, demand) for field in fields for demand in field.demands]
+  first = jax.tree.map(lambda leaf: leaf[[0, 0]], stream.timestep)
+  # A part may begin within games: nothing is known of the step before it.
+  before = np.where(
+    first.step_type[0] == types.FIRST, types.LAST, types.MID
+  ).astype(np.int32)
+  step_type = np.stack([before, first.step_type[1]])
+  for part in (first._replace(step_type=step_type), stream.timestep):
+    faults = np.argwhere(validation.find_faults(fields, part))
+    if faults.size:
+      field, demand = demands[faults[0, 1]]
+      raise ValueError(
+        f'{field.name} of demonstrations ({source}) must {demand.demand}, and'
+        f' does not at step {faults[0, 0] + 1} of a part; record them again.'
+      )
+  is_first = stream.timestep.step_type == types.FIRST
+  for action, part in zip(
+    jax.tree.leaves(stream.previous_action),
+    jax.tree.leaves(spec.actions),
+    strict=True,
+  ):
+    num_choices = distributions.num_choices(part)
+    if num_choices is None:
+      is_action = np.isfinite(action).all(axis=-1)
+    else:
+      is_action = (action >= 0) & (action < num_choices) | is_first
+    if not is_action.all():
+      step, row = np.argwhere(~is_action)[0].tolist()
+      raise ValueError(
+        f'actions of demonstrations ({source}) must be of the spec {part!r},'
+        f' and the one at step {step} of row {row} is not; record them again.'
+      )
 
 
 def _checked(

@@ -101,6 +101,20 @@ def test_the_experiment_of_a_run_is_rebuilt(tmp_path):
   assert spec.environment.observations.shape == (10, 5)
 
 
+def test_no_record_names_a_folder_to_read(tmp_path):
+  experiment = launch.find('catch', ['--agent=ppo', '--tasks=clone']).build()
+  folders = {
+    'demonstrations': str(tmp_path / 'games'),
+    'init_from': str(tmp_path / 'other'),
+  }
+  plain = config_files.to_json(experiment.replace(**folders))
+  assert folders.items() <= plain.items()
+  (tmp_path / 'config.json').write_text(json.dumps(plain), 'utf-8')
+  again = past_runs.rebuild(str(tmp_path), None)
+  assert again.demonstrations is None and again.init_from is None
+  assert again.agent == experiment.agent
+
+
 @pytest.mark.parametrize(
   'name', [n for n in sources.experiments() if _builds(n)]
 )

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import dm_env
 import jax
 import numpy as np
 import pytest
@@ -16,9 +17,9 @@ from ftwax.environments import capture_the_flag, catch, functional, games
 from ftwax.inference import recorded_rows, recording
 from ftwax.networks import cores
 from ftwax.population import players
-from ftwax.records import array_files, recorded_games
+from ftwax.records import array_files, game_files, recorded_games
 from ftwax.replay import demonstrations, trajectories
-from ftwax.runtime import prepare, recorded
+from ftwax.runtime import memory_checks, prepare, recorded
 
 GAME = catch.make(5, 4)
 LENGTH = 6
@@ -239,6 +240,95 @@ def test_too_large_games_are_refused_before_they_are_read(folder, tmp_path):
     ValueError, match=r'must fit into memory, .*record at most'
   ):
     recorded.check(prepare.prepare(make_experiment(copy)))
+
+
+def _spoil(**fields):
+  """Returns a change of one step of a stream."""
+
+  def change(stream):
+    timestep = {
+      name: getattr(stream.timestep, name).copy()
+      for name in stream.timestep._fields
+    }
+    action = stream.previous_action.copy()
+    step = int(np.argmax(stream.timestep.step_type[:, 3] == types.MID))
+    for name, value in fields.items():
+      array = action if name == 'action' else timestep[name]
+      array[step, 3] = value
+    return types.Streams(dm_env.TimeStep(**timestep), action)
+
+  return change
+
+
+@pytest.mark.parametrize(
+  ('change', 'message'),
+  [
+    (_spoil(reward=np.nan), 'reward of .* must be a finite scalar'),
+    (_spoil(reward=np.inf), 'reward of .* must be a finite scalar'),
+    (_spoil(observation=np.nan), 'observation of .* must be finite'),
+    (_spoil(discount=7.0), r'discount of .* must be a scalar in \[0, 1\]'),
+    (_spoil(discount=np.nan), r'discount of .* must be a scalar in \[0, 1\]'),
+    (_spoil(step_type=9), 'step_type of .* must be FIRST where'),
+    (_spoil(step_type=0), 'step_type of .* must be FIRST where'),
+    (_spoil(action=3), 'actions of .* must be of the spec .* at step'),
+    (_spoil(action=-1), 'actions of .* must be of the spec .* at step'),
+    (_spoil(action=2**31 - 1), 'actions of .* must be of the spec'),
+  ],
+)
+def test_values_that_no_game_gives_are_refused(
+  folder, tmp_path, change, message
+):
+  spec = recorded_games.read_game(folder)
+  (stream,) = recorded_games.read(folder, spec.environment)
+  copy = tmp_path / 'foreign'
+  recorded_games.append(copy, spec, change(stream))
+  with pytest.raises(ValueError, match=message) as error:
+    recorded.load(prepare.prepare(make_experiment(copy)))
+  assert 'record them again' in str(error.value)
+
+
+def test_the_first_step_of_a_part_is_checked_too(folder, tmp_path):
+  spec = recorded_games.read_game(folder)
+  (stream,) = recorded_games.read(folder, spec.environment)
+  copy = tmp_path / 'foreign'
+  rest = jax.tree.map(lambda leaf: leaf[1:].copy(), stream)  # Within games.
+  recorded_games.append(copy, spec, rest)
+  recorded.load(prepare.prepare(make_experiment(copy)))
+  rest.timestep.reward[0] = np.nan
+  recorded_games.append(copy, spec, rest)
+  with pytest.raises(ValueError, match='reward of .* at step 1 of a part'):
+    recorded.load(prepare.prepare(make_experiment(copy)))
+
+
+def test_what_a_critic_alone_sees_counts_as_memory(tmp_path):
+  game = capture_the_flag.make(
+    capture_the_flag.CaptureTheFlagConfig(
+      height=7, width=11, num_steps=20, team_state=True
+    )
+  )
+  parts = prepare.prepare(make_experiment(tmp_path, environment=game))
+  game_files.write(tmp_path, parts.spec)
+  index = {'parts': [[1000, 16]]}
+  (tmp_path / recorded_games.FILE).write_text(json.dumps(index))
+  recorded.check(parts)  # Nothing is read yet.
+  text = (tmp_path / 'game.json').read_text()
+  plain = json.loads(text)
+  entry = plain['observations']['dict'][types.PRIVILEGED]['spec']
+  entry['shape'] = [2**26]
+  entry.pop('minimum', None), entry.pop('maximum', None)
+  entry['kind'] = 'array'
+  (tmp_path / 'game.json').write_text(json.dumps(plain))
+  with pytest.raises(ValueError, match='must fit into memory'):
+    recorded.check(parts)
+
+
+def test_states_of_the_core_count_as_memory():
+  spec = functional.as_game(GAME).spec
+  state = np.zeros((1, 2**20), np.float32)
+  template = trajectories.make_template(spec, state, LENGTH)
+  memory_checks.check_recorded('x', 600, (spec, spec), template)
+  with pytest.raises(ValueError, match='must fit into memory'):
+    memory_checks.check_recorded('x', 10**6, (spec, spec), template)
 
 
 def test_games_with_and_without_a_critic_s_state_teach_each_other(tmp_path):
