@@ -1,23 +1,26 @@
 """Numbers of a record, or of a user: each is taken or refused, and at once."""
 
 import contextlib
+import dataclasses
 import math
 import signal
 import typing
 
 import haiku as hk
+import jax
 import pytest
 
 from ftwax import registry
-from ftwax.agents import ftw, ppo
+from ftwax.agents import ftw, ppo, r2d2
 from ftwax.cli import launch
-from ftwax.environments import catch, delays
+from ftwax.environments import capture_the_flag, catch, delays
+from ftwax.environments.capture_the_flag import rays
 from ftwax.networks import cores, entry_torsos, torsos
 from ftwax.records import rebuilding
 from ftwax.replay import replay_options
 from ftwax.runtime import prepare
 
-_NUMBERS = (0, -1, 2**31, 2**63 - 1, 2**63, 1e308, math.nan)
+_NUMBERS = (0, -1, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 1e308, math.nan)
 _LONG = [8] * 100_000
 
 # Of a rule, the field of a population.
@@ -29,11 +32,22 @@ _RULES = {
   'rule.by_strength': 'matchmake',
 }
 
+# Agents whose numbers differ from those of others.
+_AGENTS = ('agent.ftw', 'agent.ppo', 'agent.pqn', 'agent.r2d2')
+
+# Of agents that learn action values, by kind or name: the field.
+_OF_ACTION_VALUES = {
+  'exploration': 'exploration',
+  'heads.action_values': 'heads',
+  'replay.prioritized': 'replay',
+  'target': 'target',
+}
+
 # What a record must give beside a number.
 _REST = {
   'any_game.game': {'library': 'mpe2', 'name': 'simple_tag'},
-  'capture_the_flag.game': {'agent': 'ppo', 'game': 'duel'},
-  'capture_the_flag.training': {'agent': 'ppo', 'game': 'duel'},
+  'capture_the_flag.game': {'agent': 'small', 'game': 'first_person'},
+  'capture_the_flag.training': {'agent': 'small', 'game': 'first_person'},
   'experiment': {
     'agent': {'__type__': 'agent.ppo'},
     'environment': {'__type__': 'catch.game'},
@@ -41,6 +55,9 @@ _REST = {
   },
   'rule.population': {'num_members': 2},
 }
+
+
+_rules = capture_the_flag.CaptureTheFlagConfig
 
 
 @contextlib.contextmanager
@@ -76,6 +93,11 @@ def _place(base, name, part):
     return base.replace(population=population.replace(num_members=2, **rule))
   if kind in ('experiment', 'stepping', 'checkpointing', 'evaluation'):
     return part if kind == 'experiment' else base.replace(**{kind: part})
+  if kind == 'curriculum':
+    return base.replace(curriculum=part)
+  if field := _OF_ACTION_VALUES.get(name, _OF_ACTION_VALUES.get(kind)):
+    changes = {field: part}
+    return base.replace(agent=r2d2.R2D2Config(**changes))
   if name == 'rule.population':
     return base.replace(population=part)
   if kind == 'agent':
@@ -142,7 +164,7 @@ def test_each_number_is_taken_or_refused_at_once(base, kind):
     for value in values if name.partition('.')[0] == kind else ():
       plain = {'__type__': name, **_REST.get(name, {}), field: value}
       # Only an agent that differs from others has other numbers.
-      if kind == 'agent' and name not in ('agent.ftw', 'agent.ppo'):
+      if kind == 'agent' and name not in _AGENTS:
         continue
       with _within(20), contextlib.suppress(ValueError):
         made = rebuilding.rebuild(plain)
@@ -151,9 +173,40 @@ def test_each_number_is_taken_or_refused_at_once(base, kind):
           prepare.prepare(experiment)
 
 
+_SIZES = {
+  each.name: each.default
+  for each in dataclasses.fields(capture_the_flag.CaptureTheFlagConfig)
+  if type(each.default) in (int, float)
+}
+
+
+@pytest.mark.parametrize('name', _SIZES)
+def test_each_rule_of_a_record_is_taken_or_refused_at_once(name):
+  for value in _NUMBERS:
+    rules = {name: value, 'observation': 'rays'}
+    with _within(20), contextlib.suppress(ValueError):
+      game = capture_the_flag.make(_rules(**rules))
+      jax.eval_shape(game.reset, jax.random.PRNGKey(0))
+
+
+def test_the_largest_first_person_game_fits_into_memory():
+  config = capture_the_flag.CaptureTheFlagConfig(
+    height=255, width=255, observation='rays', num_rays=512, view_angle=170
+  )
+  tables = [*rays._walls(config), rays._things(config)]
+  assert sum(table.nbytes for table in tables) < 2**29
+
+
 @pytest.mark.parametrize(
   ('make', 'message'),
   [
+    (lambda: cores.GTrXL(window=2**31 - 1), r'window .* at most 65536'),
+    (lambda: _rules(height=2**31 - 1), r'height .* from 7 to 255'),
+    (lambda: _rules(width=100_001), r'width .* from 11 to 255'),
+    (lambda: _rules(view_size=2**31 - 1), r'view_size .* from 3 to 63'),
+    (lambda: _rules(tile_size=10**6), r'tile_size .* at most 64'),
+    (lambda: _rules(tag_range=2**31 - 1), r'tag_range .* at most 255'),
+    (lambda: _rules(num_rays=2**14), r'num_rays .* at most 512'),
     (lambda: cores.RPTH(num_levels=10**8), r'num_levels .* at most 64'),
     (lambda: cores.LRU(num_layers=10**9), r'num_layers .* at most 64'),
     (lambda: cores.GTrXL(num_layers=10**9), r'num_layers .* at most 64'),

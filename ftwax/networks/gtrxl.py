@@ -52,7 +52,7 @@ class GTrXL(core_parts.SizedCore):
 
   num_layers: int = parts.option(1, low=1, high=parts.MAX_UNROLLED)
   num_heads: int = parts.option(4, low=1, high=parts.MAX_UNROLLED)
-  window: int = parts.option(128, low=1)
+  window: int = parts.option(128, low=1, high=2**16)
 
   def __post_init__(self) -> None:
     """Checks the numbers."""

@@ -155,8 +155,8 @@ def test_maps_of_varied_sizes_are_symmetric():
       r'team_size \(5\) of .* must be at least 1 and at most 4; ch',
     ),
     ({'team_size': 0}, r'team_size \(0\)'),
-    ({'height': 10}, r'height \(10\) .* must be odd and at least 7; .* 11'),
-    ({'width': 9}, r'width \(9\) .* must be odd and at least 11'),
+    ({'height': 10}, r'height \(10\) .* must be odd and from 7 to 255; .* 11'),
+    ({'width': 9}, r'width \(9\) .* must be odd and from 11 to 255'),
     ({'min_width': 15}, r'min_width \(15\) .* odd and from 11 to 13; .* 13'),
     ({'min_height': 8}, r'min_height \(8\) .* must be odd and from 7 to 11'),
     (

@@ -1,13 +1,17 @@
 """Sizes and options of capture the flag."""
 
 import dataclasses
-import math
 
 from ftwax import parts
 
 # Minimum size for two bases with a free column between them.
 _MIN_HEIGHT = 7
 _MIN_WIDTH = 11
+
+# Records name sizes, too: what is computed for a map of this size, with as many
+# rays, takes some hundred megabytes.
+_MAX_SIDE = 255
+_MAX_VIEW = 63
 
 OBSERVATIONS = ('features', 'rgb', 'rays', 'columns')
 
@@ -20,8 +24,8 @@ class CaptureTheFlagConfig(parts.Part):
 
   Attributes:
     team_size: number of players in each of the two teams, 1 to 4.
-    height: number of rows of the map, including its border; odd, at least 7.
-    width: number of columns of the map, including its border; odd, at least 11.
+    height: number of rows of the map, including its border; odd, 7 to 255.
+    width: number of columns of the map, including its border; odd, 11 to 255.
     min_height: minimum number of rows of a map. Each game draws an odd number
       up to `height`; the rest of the grid is walls. None for `height`.
     min_width: minimum number of columns of a map, likewise.
@@ -40,7 +44,7 @@ class CaptureTheFlagConfig(parts.Part):
     view_angle: angle that the rays cover, in degrees, 30 to 170.
     team_state: whether observations have an entry `types.PRIVILEGED`, the whole
       state of the game, which a critic reads and no policy does.
-    view_size: side, in cells, of the square that a player sees; odd.
+    view_size: side, in cells, of the square that a player sees; odd, 3 to 63.
     view_behind: number of rows of that square behind the player.
     compass: whether 'features' and 'rays' include positions of flags and stands
       outside the player's view. If False, agents must find and remember them,
@@ -64,12 +68,12 @@ class CaptureTheFlagConfig(parts.Part):
   min_width: int | None = None
   wall_density: float = parts.option(0.6, low=0, high=1)
   num_steps: int = parts.option(300, low=1)
-  tag_range: int = parts.option(4, low=1)
+  tag_range: int = parts.option(4, low=1, high=_MAX_SIDE)
   tag_cooldown: int = parts.option(3, low=0)
   respawn_period: int = parts.option(10, low=1)
   flag_return_period: int = parts.option(40, low=1)
   observation: str = parts.option('features', choices=OBSERVATIONS)
-  num_rays: int = parts.option(49, low=3, high=2**14)
+  num_rays: int = parts.option(49, low=3, high=512)
   view_angle: int = parts.option(120, low=30, high=170)
   team_state: bool = False
   view_size: int = 7
@@ -77,7 +81,7 @@ class CaptureTheFlagConfig(parts.Part):
   compass: bool = True
   cue_steps: int = 0
   max_cue_steps: int | None = None
-  tile_size: int = parts.option(6, low=1)
+  tile_size: int = parts.option(6, low=1, high=64)
   action: str = parts.option('composite', choices=('composite', 'flat'))
 
   @property
@@ -93,27 +97,24 @@ class CaptureTheFlagConfig(parts.Part):
   def __post_init__(self) -> None:
     """Checks values and those that depend on others."""
     super().__post_init__()
-    self._check('height', _MIN_HEIGHT, is_odd=True)
-    self._check('width', _MIN_WIDTH, is_odd=True)
+    self._check('height', _MIN_HEIGHT, _MAX_SIDE, is_odd=True)
+    self._check('width', _MIN_WIDTH, _MAX_SIDE, is_odd=True)
     self._check('min_height', _MIN_HEIGHT, self.height, is_odd=True)
     self._check('min_width', _MIN_WIDTH, self.width, is_odd=True)
-    self._check('view_size', 3, is_odd=True)
+    self._check('view_size', 3, _MAX_VIEW, is_odd=True)
     self._check('view_behind', 0, self.view_size - 1)
     self._check('cue_steps', 0, self.num_steps)
     self._check('max_cue_steps', self.cue_steps, self.num_steps)
 
   def _check(
-    self, name: str, low: int, high: float = math.inf, is_odd: bool = False
+    self, name: str, low: int, high: int, is_odd: bool = False
   ) -> None:
     value = getattr(self, name)
     is_fit = value is None or (low <= value <= high and value % 2 >= is_odd)
     if not is_fit:
       odd = 'odd and ' if is_odd else ''
-      limits = (
-        f'at least {low}' if high == math.inf else f'from {low} to {high}'
-      )
       nearest = max(low, value + 1 - value % 2) if is_odd else low
       raise ValueError(
-        f'{name} ({value}) of capture the flag must be {odd}{limits}; choose'
-        f' e.g. {min(nearest, high)}.'
+        f'{name} ({value}) of capture the flag must be {odd}from {low} to'
+        f' {high}; choose e.g. {min(nearest, high)}.'
       )
