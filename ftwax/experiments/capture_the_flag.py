@@ -47,7 +47,7 @@ from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, delays, functional
 from ftwax.inference import live_game, playable
 from ftwax.networks import cores, entry_torsos, heads, torsos
-from ftwax.population import exploring, population_config
+from ftwax.population import exploring, population_config, tournament
 from ftwax.records import rebuilding, tournament_files
 from ftwax.replay import replay_options
 from ftwax.reporting import outcome, report
@@ -407,6 +407,8 @@ def _with_all_tasks(
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
+  # The tournament at the end: what it would refuse is refused here.
+  tournament.round_robin(2, options.games_per_pair, options.rules().teams)
   # Records of runs with the usual rules have none.
   rules = options.changed_rules()
   changed = {'rules': rules} if rules else {}

@@ -340,6 +340,7 @@ def test_rules_of_the_game_are_flags(tmp_path, argv):
   [
     ('--width=16', r'width \(16\) .* must be odd'),
     ('--set=environment.widht=17', r'did you mean environment\.width\?'),
+    ('--games_per_pair=1', r'games_per_pair \(1\) must be .* multiple of 2'),
     ('--width=wide', r"environment\.width \('wide'\) must be int"),
   ],
 )
