@@ -8,7 +8,7 @@ et al., 2019 (arXiv:1807.01281), figures 3 and 4.
 
 import functools
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -85,12 +85,12 @@ class Record(NamedTuple):
   """Games that were played, on S seats.
 
   Attributes:
-    facts: leaves [T, G, S].
+    facts: leaves [T, G, S], or of what else was read.
     states: float32 [T, G, S, D], recurrent states of the agent.
     untrained: likewise, of an untrained agent in its place.
   """
 
-  facts: Facts
+  facts: Any
   states: types.NumpyArray
   untrained: types.NumpyArray
 
@@ -135,8 +135,18 @@ def play(
   game: functional.FunctionalGame,
   config: capture_the_flag.CaptureTheFlagConfig,
   options: Options,
+  read: Callable[..., Any] = read_facts,
 ) -> Record:
-  """Plays the games; an untrained agent observes the same steps."""
+  """Plays the games; an untrained agent observes the same steps.
+
+  Args:
+    agent: plays on all seats of the first team.
+    untrained: variables of the untrained agent.
+    game: the game.
+    config: its config.
+    options: number of games, opponent and seed.
+    read: returns facts about the first team, given `(state, config)`.
+  """
   num_seats, num_games = config.team_size, options.num_games
   script = players.scripted(game.scripts[options.opponent])
   actor = agent.actor
@@ -165,7 +175,7 @@ def play(
       action,
       answer,
     )
-    facts = jax.vmap(functools.partial(read_facts, config=config))(state)
+    facts = jax.vmap(functools.partial(read, config=config))(state)
     out = facts, _flatten(own), _flatten(naive)
     stepped = jax.vmap(game.step)(state, joined)
     return (*stepped, own, naive, script_state), out
@@ -185,7 +195,7 @@ def play(
 
   facts, states, naive = jax.device_get(run(jax.random.PRNGKey(options.seed)))
   shape = config.num_steps, num_games, num_seats, -1
-  return Record(Facts(*facts), states.reshape(shape), naive.reshape(shape))
+  return Record(facts, states.reshape(shape), naive.reshape(shape))
 
 
 def _flatten(state: types.ActorState) -> types.Array:

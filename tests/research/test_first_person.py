@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ftwax import types
+from ftwax.environments import capture_the_flag
 
 
 @pytest.fixture(scope='module')
@@ -42,6 +44,48 @@ def test_the_slow_core_alone_is_cut(first_person):
   assert [float(leaf['w'].sum()) for leaf in kept.values()] == [2, 0]
 
 
+def _places(first_person, shape, seed):
+  rng = np.random.default_rng(seed)
+  return first_person.Places(*(rng.random((*shape, 3)) < 0.5 for _ in range(3)))
+
+
+def test_probes_find_what_states_hold_and_nothing_else(first_person):
+  shape = (40, 12, 2)
+  places = _places(first_person, shape, 0)
+  noise = np.random.default_rng(1).normal(size=(*shape, 5))
+  states = np.concatenate(
+    [places.is_ahead[..., :2], places.is_right[..., :2], noise], axis=-1
+  ).astype(np.float32)
+  flag, opponent, mate = first_person.find_places(places, states)
+  assert flag > 0.99 and opponent > 0.99 and abs(mate - 0.5) < 0.1
+
+
+def test_places_are_those_of_the_state(first_person):
+  config = capture_the_flag.CaptureTheFlagConfig(
+    height=11, width=15, observation='rays', wall_density=0.0
+  )
+  game = capture_the_flag.make(config)
+  state, _ = game.reset(jax.random.PRNGKey(0))
+  cell = lambda row, column: row * config.width + column  # noqa: E731
+  state = state._replace(
+    # Players 0 and 1 face east; 1 is behind 0, and 2 is ahead of both.
+    cell=jnp.array([cell(5, 7), cell(5, 5), cell(5, 9), cell(1, 13)]),
+    direction=jnp.array([1, 1, 3, 3]),
+    flag_cell=state.flag_cell.at[0].set(cell(8, 7)),  # South of player 0.
+    waiting=jnp.zeros(4, jnp.int32),
+  )
+  places = first_person.read_places(state, config)
+  np.testing.assert_array_equal(places.is_ahead[0], [False, True, False])
+  np.testing.assert_array_equal(places.is_right[0], [True, False, False])
+  np.testing.assert_array_equal(places.is_unseen[0], [True, False, True])
+  np.testing.assert_array_equal(places.is_unseen[1, 1:], [False, False])
+  # Who waits is nowhere, and sees nothing that could be missed.
+  state = state._replace(waiting=jnp.array([0, 3, 3, 0]))
+  places = first_person.read_places(state, config)
+  assert not places.is_unseen[0, 2] and not places.is_unseen[1].any()
+  assert places.is_ahead[0, 1] and not places.is_right[0, 1]
+
+
 @pytest.mark.slow
 def test_cores_are_trained_cut_and_not_repeated(
   first_person, tmp_path, monkeypatch, capsys
@@ -54,6 +98,7 @@ def test_cores_are_trained_cut_and_not_repeated(
     num_environments=4,
     max_num_actor_steps=4_800,
     num_games=4,
+    num_probed=12,
   )
   monkeypatch.setattr(
     first_person.ablation.os, 'sched_setaffinity', lambda *everything: None
@@ -73,9 +118,14 @@ def test_cores_are_trained_cut_and_not_repeated(
     line for line in printed.splitlines() if line.startswith('with_hierarchy')
   ][-1]
   assert row.count('(') == 3  # As it is, forgetting, and cut.
-  ((_, cell),) = first_person._read(options).items()
+  ((_, cell),) = first_person._read(options, first_person.CUTS).items()
   assert all(0 <= score <= 1 for score in cell['slow cut'])
-  monkeypatch.setattr(first_person, 'cut', None)  # It is not cut again.
+  ((_, cell),) = first_person._read(options, first_person.PROBES).items()
+  assert len(cell['trained']) == len(cell['untrained']) == 3
+  assert 'untrained' in printed and 'team mate' in printed
+  # Nothing is measured again.
+  monkeypatch.setattr(first_person, 'cut', None)
+  monkeypatch.setattr(first_person, 'probe', None)
   monkeypatch.setattr(
     first_person.ablation, '_run_all', lambda *everything: None
   )
