@@ -248,7 +248,13 @@ def _check_values(
         f'{field.name} of demonstrations ({source}) must {demand.demand}, and'
         f' does not at step {faults[0, 0] + 1} of a part; record them again.'
       )
-  is_first = stream.timestep.step_type == types.FIRST
+  # No action led to what begins, nor to `LAST` that fills up streams of seats
+  # that were absent.
+  step_type = stream.timestep.step_type
+  is_led_to = step_type != types.FIRST
+  is_led_to[1:] &= (step_type[1:] != types.LAST) | (
+    step_type[:-1] != types.LAST
+  )
   for action, part in zip(
     jax.tree.leaves(stream.previous_action),
     jax.tree.leaves(spec.actions),
@@ -258,7 +264,7 @@ def _check_values(
     if num_choices is None:
       is_action = np.isfinite(action).all(axis=-1)
     else:
-      is_action = (action >= 0) & (action < num_choices) | is_first
+      is_action = (action >= 0) & (action < num_choices) | ~is_led_to
     if not is_action.all():
       step, row = np.argwhere(~is_action)[0].tolist()
       raise ValueError(
