@@ -1,8 +1,9 @@
 """Where functions and modules are kept between sessions of tests, compiled.
 
-Most of a session's time is XLA's. What was compiled lies in `.pytest_cache`,
-beside what pytest keeps, so that a second session compiles little. Machine code
-is of one version of JAX and one kind of processor; so is the folder.
+Most of a session's time is XLA's. What was compiled lies in the user's cache,
+so that a second session compiles little, of this clone or another, on whichever
+Python: JAX finds a function by what it computes. Machine code is of one version
+of JAX and one kind of processor; so is the folder.
 """
 
 import hashlib
@@ -14,8 +15,7 @@ import shutil
 import sys
 import time
 
-_CACHE = pathlib.Path(__file__).parents[1] / '.pytest_cache'
-_ROOT = _CACHE / 'compiled'
+_MODULES = pathlib.Path(__file__).parents[1] / '.pytest_cache' / 'modules'
 
 # A session of all fast tests leaves about half of this.
 _MAX_BYTES = 3_000_000_000
@@ -23,22 +23,34 @@ _MAX_BYTES = 3_000_000_000
 _SECONDS_KEPT = 86_400
 
 
-def make_folder(root=_ROOT):
+def find_root():
+  """Returns where the folders of functions are, in the user's cache."""
+  base = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  return pathlib.Path(base) / 'ftwax' / 'tests'
+
+
+def make_folder(root=None):
   """Returns the folder of this machine and these versions, made if needed.
 
-  Those of other versions are removed a day after something was added, since
-  sessions of several versions may run at once. It begins anew once it is large.
+  Others that no session has added to for a day are removed, since sessions of
+  several versions may run at once. A large one loses its older half, which is
+  compiled again where it is needed: another session may be reading it.
   """
+  root = root or find_root()
   folder = root / _key()
   for other in root.iterdir() if root.is_dir() else ():
     is_old = time.time() - other.stat().st_mtime > _SECONDS_KEPT
-    if (is_old and other != folder) or _size(other) > _MAX_BYTES:
+    if is_old and other != folder:
       shutil.rmtree(other, ignore_errors=True)
-  folder.mkdir(parents=True, exist_ok=True)
+    elif _size(other) > _MAX_BYTES:
+      _remove_older_half(other)
+  # Its machine code is run: it is the user's alone.
+  root.mkdir(parents=True, exist_ok=True, mode=0o700)
+  folder.mkdir(exist_ok=True, mode=0o700)
   return folder
 
 
-def keep_modules(folder=_CACHE / 'modules'):
+def keep_modules(folder=_MODULES):
   """Keeps compiled modules there, in this process and in those it starts.
 
   It begins anew once it is large; Python finds out which modules are old.
@@ -58,8 +70,20 @@ def _key():
     lines = about.read_text().splitlines()
     kinds = ('model name', 'flags', 'Features')
     processor += '\n'.join(sorted({x for x in lines if x.startswith(kinds)}))
-  words = '\n'.join([*versions, platform.python_version(), processor])
+  words = '\n'.join([*versions, processor])
   return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def _remove_older_half(folder):
+  """Removes files, oldest first, until half of what is kept at most is left."""
+  files = [(path, path.stat()) for path in folder.iterdir()]
+  files.sort(key=lambda file: file[1].st_mtime)
+  size = sum(status.st_size for _, status in files)
+  for path, status in files:
+    if size <= _MAX_BYTES / 2:
+      return
+    path.unlink(missing_ok=True)
+    size -= status.st_size
 
 
 def _size(folder):

@@ -23,11 +23,30 @@ def test_the_folder_is_that_of_versions_and_machine(tmp_path, monkeypatch):
   assert not folder.exists()
 
 
-def test_a_large_folder_begins_anew(tmp_path, monkeypatch):
+def test_a_large_folder_loses_its_older_half(tmp_path, monkeypatch):
+  """Another session may be using it, which misses what it lacks."""
   folder = kept_functions.make_folder(tmp_path)
-  (folder / 'function').write_bytes(b'x' * 10)
-  monkeypatch.setattr(kept_functions, '_MAX_BYTES', 5)
-  assert not any(kept_functions.make_folder(tmp_path).iterdir())
+  for age in range(4):
+    path = folder / f'function_{age}'
+    path.write_bytes(b'x' * 10)
+    os.utime(path, (2e9 - age, 2e9 - age))
+  monkeypatch.setattr(kept_functions, '_MAX_BYTES', 40)
+  kept_functions.make_folder(tmp_path)
+  assert len([*folder.iterdir()]) == 4
+  monkeypatch.setattr(kept_functions, '_MAX_BYTES', 39)
+  kept_functions.make_folder(tmp_path)
+  assert [path.name for path in folder.iterdir()] == ['function_0']
+
+
+def test_clones_and_pythons_share_a_folder_of_the_user(tmp_path, monkeypatch):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  folder = kept_functions.make_folder()
+  assert folder.is_relative_to(tmp_path)
+  monkeypatch.setattr(kept_functions.platform, 'python_version', lambda: '3.9')
+  assert kept_functions.make_folder() == folder
+  if os.name == 'posix':
+    modes = {path.stat().st_mode & 0o777 for path in (folder, folder.parent)}
+    assert modes == {0o700}
 
 
 _KEEPS_MODULES = """
