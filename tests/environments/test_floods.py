@@ -24,8 +24,18 @@ def _search(is_open, start):
   return steps
 
 
-@pytest.mark.parametrize('on_gpu', [False, True])
-@pytest.mark.parametrize('width', [7, 34, 66])  # Of one, two and three words.
+@pytest.mark.parametrize(
+  ('width', 'on_gpu'),  # Of one, two and three words.
+  [
+    (7, False),
+    (7, True),
+    (34, False),
+    (34, True),
+    (66, False),
+    # What is unrolled is the step of the loop, 75 times.
+    pytest.param(66, True, marks=pytest.mark.slow),
+  ],
+)
 def test_floods_are_searches(width, on_gpu, monkeypatch):
   monkeypatch.setattr(scans, 'counts_launches', lambda: on_gpu)
   is_open = np.random.default_rng(width).random((20, 9, width)) < 0.7
