@@ -1,15 +1,19 @@
-"""Records games of a run's agents or of scripts, to learn from.
+"""Records games of a run's agents, of scripts or of people, to learn from.
 
     ftwax record capture_the_flag --players=tactician --games=500 --out=games
+    ftwax record capture_the_flag --saved=runs/games --out=games
     ftwax train ... --demonstrations=games
 
 In a team game, each team consists of copies of one player. What the seats of
-the first one saw and did is kept. A folder that has games gets more.
+the first one saw and did is kept. Of games saved by `ftwax play`, it is what
+people saw and did. A folder that has games gets more.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import sys
 
 from ftwax.cli import film_command, flags, sources
 
@@ -20,7 +24,12 @@ class Options(sources.RunOptions):
 
   out: str = flags.flag('recorded', 'Folder of the recorded games.')
   players: tuple[str, ...] = flags.flag(
-    ('0',), 'For each team, the number of a member or the name of a script.'
+    (),
+    'For each team, the number of a member or the name of a script; by default'
+    ' 0. With --saved, whom to keep: people, all, or names.',
+  )
+  saved: str | None = flags.flag(
+    None, 'Folder of games saved by ftwax play, in place of new ones.'
   )
   games: int = flags.flag(100, 'Number of games.')
   seed: int = flags.flag(0, 'Random seed of games and players.')
@@ -37,18 +46,47 @@ def run(options: Options) -> int:
       f'games ({options.games}) must be at least 1; choose e.g. 100.'
     )
   options = dataclasses.replace(options, run=sources.find_run(options.run))
+  if options.saved is not None and not pathlib.Path(options.saved).is_dir():
+    raise ValueError(
+      f'saved ({options.saved}) must be a folder of saved games; choose e.g.'
+      ' runs/games.'
+    )
   # Slow imports: a wrong path or flag fails before them.
-  from ftwax.cli import past_runs
-  from ftwax.environments import game_vectors
-  from ftwax.inference import filming, recording
   from ftwax.records import recorded_games
   from ftwax.runtime import devices
 
   devices.keep_compiled_functions()
+  (_record if options.saved is None else _record_saved)(options)
+  steps = recorded_games.count_steps(options.out)
+  print(f'{options.out} has {steps:,} recorded steps.')
+  return 0
+
+
+def _record_saved(options: Options) -> None:
+  """Records what was seen and done in saved games."""
+  from ftwax.cli import past_runs
+  from ftwax.inference import replaying
+
+  num_games = replaying.record(
+    past_runs.find_game(options.run, options.experiment),
+    str(options.saved),
+    options.out,
+    options.players or (replaying.PEOPLE,),
+    lambda text: print(text, file=sys.stderr),
+  )
+  print(f'{num_games:,} saved games were played again.')
+
+
+def _record(options: Options) -> None:
+  """Plays games and records them."""
+  from ftwax.cli import past_runs
+  from ftwax.environments import game_vectors
+  from ftwax.inference import filming, recording
+
   experiment = past_runs.rebuild(options.run, options.experiment)
   named = [
     film_command.load(options, options.greedy, experiment, name)
-    for name in options.players
+    for name in options.players or ('0',)
   ]
   factory = experiment.evaluation_factory
   environment = factory(options.seed)
@@ -72,6 +110,3 @@ def run(options: Options) -> int:
       f'{count:,} of {options.games:,} games', flush=True
     ),
   )
-  steps = recorded_games.count_steps(options.out)
-  print(f'{options.out} has {steps:,} recorded steps.')
-  return 0
