@@ -105,6 +105,10 @@ _ONNX = [
   'onnxruntime>=1.24; python_version >= "3.11" and python_version < "3.14"',
 ]
 
+# Data sets of recorded games, and downloading them. It needs NumPy 2, which the
+# extra acme does without.
+_MINARI = ['minari[hdf5,hf]>=0.5; python_version >= "3.11"']
+
 # What `pytest` needs; tests that need more are skipped without it.
 _TEST = [
   'hypothesis>=6.100',
@@ -222,6 +226,7 @@ setuptools.setup(
     'dev': _DEV,
     'docs': _DOCS,
     'loggers': ['wandb>=0.19'],
+    'minari': _MINARI,
     'onnx': _ONNX,
     'physics': _PHYSICS,
     'test': _TEST,

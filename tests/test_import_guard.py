@@ -366,9 +366,9 @@ _DECOY = "open({marker!r}, 'a').write({name!r} + chr(10))\n"
 # standard library, and what the library could import if it were installed.
 _OPTIONAL = [
   'Box2D', 'acme', 'craftax', 'cupy', 'gym', 'jax2onnx', 'jax_plugins',
-  'jaxmarl', 'launchpad', 'libtpu', 'mpe2', 'mujoco', 'mujoco_playground',
-  'onnx', 'onnxruntime', 'pgx', 'reverb', 'shimmy', 'tensorflow', 'torch',
-  'wandb', *jax_adapters.LIBRARIES,
+  'jaxmarl', 'launchpad', 'libtpu', 'minari', 'mpe2', 'mujoco',
+  'mujoco_playground', 'onnx', 'onnxruntime', 'pgx', 'reverb', 'shimmy',
+  'tensorflow', 'torch', 'wandb', *jax_adapters.LIBRARIES,
 ]  # fmt: skip
 
 

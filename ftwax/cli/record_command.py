@@ -2,11 +2,13 @@
 
     ftwax record capture_the_flag --players=tactician --games=500 --out=games
     ftwax record capture_the_flag --saved=runs/games --out=games
+    ftwax record --minari=D4RL/door/human-v2 --out=games
     ftwax train ... --demonstrations=games
 
 In a team game, each team consists of copies of one player. What the seats of
 the first one saw and did is kept. Of games saved by `ftwax play`, it is what
-people saw and did. A folder that has games gets more.
+people saw and did. Episodes of a Minari data set are kept as they are. A folder
+that has games gets more.
 """
 
 from __future__ import annotations
@@ -22,6 +24,11 @@ from ftwax.cli import film_command, flags, sources
 class Options(sources.RunOptions):
   """Flags of `ftwax record`."""
 
+  run: str = flags.argument(
+    'Directory of the run, or of several, of which it takes the newest; or the'
+    ' name of a population of the library.',
+    default='',
+  )
   out: str = flags.flag('recorded', 'Folder of the recorded games.')
   players: tuple[str, ...] = flags.flag(
     (),
@@ -30,6 +37,9 @@ class Options(sources.RunOptions):
   )
   saved: str | None = flags.flag(
     None, 'Folder of games saved by ftwax play, in place of new ones.'
+  )
+  minari: str | None = flags.flag(
+    None, 'Minari data set, in place of games of a run.'
   )
   games: int = flags.flag(100, 'Number of games.')
   seed: int = flags.flag(0, 'Random seed of games and players.')
@@ -45,7 +55,14 @@ def run(options: Options) -> int:
     raise ValueError(
       f'games ({options.games}) must be at least 1; choose e.g. 100.'
     )
-  options = dataclasses.replace(options, run=sources.find_run(options.run))
+  if (options.minari is None) == (not options.run):
+    raise ValueError(
+      f'run ({options.run!r}) must be given, or else --minari'
+      f' ({options.minari!r}); choose one of the two, such as'
+      ' capture_the_flag.'
+    )
+  if options.run:
+    options = dataclasses.replace(options, run=sources.find_run(options.run))
   if options.saved is not None and not pathlib.Path(options.saved).is_dir():
     raise ValueError(
       f'saved ({options.saved}) must be a folder of saved games; choose e.g.'
@@ -56,10 +73,23 @@ def run(options: Options) -> int:
   from ftwax.runtime import devices
 
   devices.keep_compiled_functions()
-  (_record if options.saved is None else _record_saved)(options)
+  if options.minari is not None:
+    _record_minari(options)
+  elif options.saved is not None:
+    _record_saved(options)
+  else:
+    _record(options)
   steps = recorded_games.count_steps(options.out)
   print(f'{options.out} has {steps:,} recorded steps.')
   return 0
+
+
+def _record_minari(options: Options) -> None:
+  """Records the episodes of a Minari data set."""
+  from ftwax.records import recorded_episodes
+
+  num_episodes = recorded_episodes.from_minari(options.out, options.minari)
+  print(f'{options.minari} has {num_episodes:,} episodes.')
 
 
 def _record_saved(options: Options) -> None:

@@ -139,6 +139,14 @@ def make_decoder(space: Space) -> Convert:
   return _make_converter(_make_leaf_decoder, space)
 
 
+def make_action_encoder(space: Space) -> Convert:
+  """Returns a function that converts Gymnasium's actions to those of the spec.
+
+  It is the inverse of `make_decoder`, for actions with one leading axis.
+  """
+  return _make_converter(_make_leaf_encoder, space)
+
+
 def to_text(observation_space: Space, action_space: Space) -> str:
   """Returns two spaces as JSON, for `make_converters`."""
   return json.dumps([_to_plain(observation_space), _to_plain(action_space)])
@@ -350,3 +358,24 @@ def _make_leaf_decoder(space: Space) -> Convert:
     return stacked.reshape((*stacked.shape[:-1], *shape)) + start
 
   return decode
+
+
+def _make_leaf_encoder(space: Space) -> Convert:
+  if isinstance(space, spaces.Discrete):
+    first = int(space.start)
+    return lambda value: (np.asarray(value) - first).astype(np.int32)
+  if _is_continuous(space):
+
+    def encode_vector(value: Any) -> Any:
+      value = np.asarray(value, np.float32)
+      return value.reshape((len(value), -1))
+
+    return encode_vector
+  start = np.asarray(getattr(space, 'start', 0))
+
+  def encode(value: Any) -> Any:
+    value = np.asarray(value) - start
+    parts = value.reshape((len(value), -1)).astype(np.int32)
+    return tuple(parts.T)
+
+  return encode

@@ -10,10 +10,10 @@ import numpy as np
 
 from ftwax.environments import absences, game_vectors
 from ftwax.environments import games as games_lib
-from ftwax.inference import play, recorded_rows
+from ftwax.inference import play
 from ftwax.population import players as players_lib
 from ftwax.records import recorded_games
-from ftwax.runtime import evaluation
+from ftwax.runtime import evaluation, recorded_rows
 
 # Steps of a part on disk.
 _PART_STEPS = 1024

@@ -17,9 +17,9 @@ import numpy as np
 from ftwax import distributions, errors, types
 from ftwax.environments import functional, game_pages, games
 from ftwax.inference import playable as playable_lib
-from ftwax.inference import recorded_rows
 from ftwax.records import recorded_games
 from ftwax.reporting import saved_games
+from ftwax.runtime import recorded_rows
 
 # Who is kept besides players by their names.
 PEOPLE, ALL = 'people', 'all'

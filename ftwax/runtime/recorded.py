@@ -299,7 +299,13 @@ def _checked(
     if types.PRIVILEGED in specified.entries(stream.timestep.observation):
       seen = stream.timestep.observation
   timestep = stream.timestep._replace(observation=seen)
-  return stream._replace(timestep=timestep)
+  # As the agent's own: before it is scaled to the bounds of the game.
+  is_first = step_type == types.FIRST
+  own = distributions.from_environment(spec.actions, stream.previous_action)
+  none = distributions.no_action(spec.actions, stream.shape)
+  own = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), own, none)
+  action = trees.where_rows_on_host(is_first, none, own)
+  return types.Streams(timestep, action)
 
 
 def _mask(observation: Any) -> Any:

@@ -14,12 +14,12 @@ from ftwax import types
 from ftwax.agents import ppo, r2d2
 from ftwax.agents.actor_critic import optimization, tasks
 from ftwax.environments import capture_the_flag, catch, functional, games
-from ftwax.inference import recorded_rows, recording
+from ftwax.inference import recording
 from ftwax.networks import cores
 from ftwax.population import players
 from ftwax.records import array_files, game_files, recorded_games
 from ftwax.replay import demonstrations, trajectories
-from ftwax.runtime import memory_checks, prepare, recorded
+from ftwax.runtime import memory_checks, prepare, recorded, recorded_rows
 
 GAME = catch.make(5, 4)
 LENGTH = 6
