@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ftwax import submodules
 
 if TYPE_CHECKING:
+  from ftwax.records import recorded_episodes
   from ftwax.records.checkpoints import Checkpointer, CheckpointingConfig
   from ftwax.records.loggers import Logger, LoggerFactory, read_jsonl
 else:
@@ -25,4 +26,5 @@ __all__ = (
   'Logger',
   'LoggerFactory',
   'read_jsonl',
+  'recorded_episodes',
 )
