@@ -11,8 +11,8 @@ Three things in a page are replaced when it is built:
 `search_words.yml` has what users of other libraries call the subject of a page.
 These words are in the search index, and not on the page.
 
-Pages with a notebook beside them show its outputs and link to it. The page
-`play/index.html` gets the shipped population and the script that draws games.
+Pages with a notebook beside them show its outputs and link to it. The pages of
+`play` get the shipped populations and the script that draws games.
 """
 
 import dataclasses

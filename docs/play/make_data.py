@@ -1,4 +1,8 @@
-"""What the page `docs/play` needs from the library: maps and networks."""
+"""What the pages `docs/play` need from the library: maps and networks.
+
+`index.html` is the page of the standard population; `first_person.html`, the
+page of the one in first person, differs in its data alone.
+"""
 
 import pathlib
 import shutil
@@ -19,10 +23,19 @@ SHARED = (
 )
 
 
+# Page and data of each population.
+PAGES = {
+  browser_members.STANDARD: ('index.html', 'data.js'),
+  browser_members.FIRST_PERSON: ('first_person.html', 'first_person.js'),
+}
+
+
 def complete(page: pathlib.Path) -> None:
-  """Adds to the folder of the page what it takes from the library."""
+  """Adds to the folder of the pages what they take from the library."""
   for source in SHARED:
     shutil.copy(source, page)
-  data = browser_members.make_data(NUM_MAPS)
-  script = browser_members.to_script(data)
-  (page / 'data.js').write_text(script, 'utf-8')
+  text = (page / 'index.html').read_text('utf-8')
+  for population, (name, script) in PAGES.items():
+    data = browser_members.make_data(population, NUM_MAPS)
+    (page / script).write_text(browser_members.to_script(data), 'utf-8')
+    (page / name).write_text(text.replace('"data.js"', f'"{script}"'), 'utf-8')

@@ -5,7 +5,7 @@
   const {element, data} = ftwax, {config, maps} = data;
   const byId = (id) => document.getElementById(id);
   const game = ftwax.games.capture_the_flag, stage = new ftwax.Stage(byId('canvas'), 'capture_the_flag');
-  const members = flags.makeMembers(data.arrays), count = config.teams.length;
+  const count = config.teams.length, members = flags.makeMembers(data.arrays, count);
   const KEYS = {ArrowUp: ['↑', 'up', 0], ArrowLeft: ['←', 'left', 3], ArrowDown: ['↓', 'down', 2], ArrowRight: ['→', 'right', 1], Space: ['Space', 'tag']};
   // Turn and move that go so many quarter turns to the right.
   const QUARTERS = [{turn: 0, move: 1}, {turn: 2, move: 1}, {turn: 2, move: 4}, {turn: 1, move: 1}];
@@ -152,6 +152,10 @@
   }));
   byId('look').append(looks.row);
   looks.start(count);
+  document.querySelectorAll('.of-map, .of-first-person').forEach((part) => {
+    part.hidden = part.classList.contains('of-map') === Boolean(config.first_person);
+  });
+  if (config.first_person) looks.show(0);
   byId('levels').append(...Object.keys(flags.LEVELS).map((name, i) => element('label', {},
     element('input', {type: 'radio', name: 'level', value: name, checked: !i}), ` ${name}`)));
 

@@ -1,8 +1,8 @@
 """Members whose networks run in the browser, beside the rules of their game.
 
 `environments/capture_the_flag/members.js` has the rules of capture the flag and
-the networks of a population like the one that comes with the library. The site
-plays with it, and so does `ftwax play` until its own functions are compiled.
+the networks of populations like those that come with the library. The site
+plays with them, and so does `ftwax play` until its own functions are compiled.
 """
 
 import base64
@@ -20,36 +20,42 @@ from ftwax.environments.capture_the_flag import browser, maps
 from ftwax.inference import loading, playable
 from ftwax.records import game_files
 
-POPULATION = 'capture_the_flag'
+# Populations that come with the library.
+STANDARD, FIRST_PERSON = 'capture_the_flag', 'first_person'
+POPULATIONS = (STANDARD, FIRST_PERSON)
 
 SCRIPT = pathlib.Path(capture_the_flag.__file__).with_name('members.js')
 
-# Of the population, by the part of its names.
+# Of a population, by the part of its names.
 _MODULES = ('observation_embedding', 'lstm', 'policy_head')
 
 
-def make_config(source: str | os.PathLike[str] = POPULATION) -> Any:
+def make_config(source: str | os.PathLike[str]) -> Any:
   """Returns the config of the game that a population plays."""
   spec = game_files.read(loading.find(source))
   return browser.read_config(spec.environment, spec.team_size)
 
 
-def can_run(source: str | os.PathLike[str]) -> bool:
-  """Returns whether `members.js` has the networks of a population."""
-  return os.fspath(source) in (POPULATION, str(loading.TRAINED / POPULATION))
+def find(source: str | os.PathLike[str]) -> str | None:
+  """Returns the name of a population that `members.js` runs, or None."""
+  for name in POPULATIONS:
+    if os.fspath(source) in (name, str(loading.TRAINED / name)):
+      return name
+  return None
 
 
-def make_data(num_maps: int) -> dict[str, Any]:
-  """Returns config, maps and arrays of the library's population, as JSON.
+def make_data(population: str, num_maps: int) -> dict[str, Any]:
+  """Returns config, maps and arrays of a population, as JSON.
 
   Args:
+    population: one of `POPULATIONS`.
     num_maps: number of maps.
   """
-  config = make_config()
+  config = make_config(population)
   make_map = jax.jit(lambda key: maps.make_map(key, config))
   made = [make_map(jax.random.PRNGKey(seed)) for seed in range(num_maps)]
   variables = [
-    agent.variables for agent in loading.load_members(POPULATION, greedy=False)
+    agent.variables for agent in loading.load_members(population, greedy=False)
   ]
   params = jax.tree.map(lambda *leaves: np.stack(leaves), *variables)
   arrays = {
@@ -59,14 +65,17 @@ def make_data(num_maps: int) -> dict[str, Any]:
     for name, leaf in leaves.items()
   }
   arrays['internal_rewards'] = _encode(params.internal_rewards)
-  game = playable.find(POPULATION)
+  game = playable.find(population)
   seats = [
-    game.seat_facts(seat, f'member {seat}' if seat else 'person', not seat)
+    game.seat_facts(
+      seat, f'member {seat % len(variables)}' if seat else 'person', not seat
+    )
     for seat in range(len(game.teams))
   ]
   # Facts are what the script of the game asks for; the rest is for its rules.
   facts = game.page.facts(types.SimpleNamespace(map=made[0]))
-  fields = ('tag_cooldown', 'flag_return_period', 'respawn_period')
+  fields = ['flag_return_period', 'compass']
+  fields += ['num_rays'] * (config.observation == 'rays')
   return {
     # For saved games, which bring their drawing.
     'code': game.page.script.read_text('utf-8'),

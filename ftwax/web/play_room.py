@@ -110,9 +110,10 @@ class Room:
     A page plays with them until the functions of the game are compiled.
     """
     source = self._playable.players.source
-    if source is None or not browser_members.can_run(source):
+    population = source and browser_members.find(source)
+    if not population:
       return ''
-    data = browser_members.make_data(_NUM_WARM_UP_MAPS)
+    data = browser_members.make_data(population, _NUM_WARM_UP_MAPS)
     return browser_members.read_script() + browser_members.to_script(data)
 
   @property

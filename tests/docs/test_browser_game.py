@@ -26,7 +26,7 @@ _REPLAY = """
 const fs = require('fs');
 const {code, data, map, actions} = JSON.parse(fs.readFileSync(0));
 const flags = new Function(code + '; return flags;')();
-const {config, maps, arrays} = data, members = flags.makeMembers(arrays);
+const {config, maps, arrays} = data, members = flags.makeMembers(arrays, 4);
 let state = flags.start(config, maps[map]), played = [];
 const minds = members.map((member) => member.begin());
 const text = flags.write(map, actions);
@@ -54,11 +54,16 @@ console.log(JSON.stringify(played));
 
 
 @pytest.mark.skipif(not _NODE.exists(), reason='Playwright has no node here')
-def test_a_game_in_the_page_is_one_of_the_library():
-  data = browser_members.make_data(NUM_MAPS)
-  config = browser_members.make_config()
+@pytest.mark.parametrize(
+  ('population', 'least'),
+  [(browser_members.STANDARD, 3), (browser_members.FIRST_PERSON, 0)],
+)
+def test_a_game_in_the_page_is_one_of_the_library(population, least):
+  data = browser_members.make_data(population, NUM_MAPS)
+  config = browser_members.make_config(population)
   game = capture_the_flag.make(config)
-  agents = loading.load_members('capture_the_flag', greedy=False)
+  members = loading.load_members(population, greedy=False)
+  agents = [members[seat % len(members)] for seat in range(4)]
   select = jax.jit(agents[0].actor.select_action)
   step = jax.jit(game.step)
   number = 3
@@ -90,7 +95,7 @@ def test_a_game_in_the_page_is_one_of_the_library():
     row['events'] = np.asarray(timestep.reward)
     expected.append(row)
     actions.append(chosen)
-  assert int(np.sum(state.score)) > 3  # So all rules were needed.
+  assert int(np.sum(state.score)) > least  # So all rules were needed.
   request = {
     'code': browser_members.SCRIPT.read_text('utf-8'), 'data': data,
     'map': number, 'actions': actions,
@@ -115,7 +120,7 @@ const {code, data, games, delay} = JSON.parse(require('fs').readFileSync(0));
 let drawn = 1;
 Math.random = () => (drawn = drawn * 48271 % 2147483647) / 2147483647;
 const flags = new Function(code + '; return flags;')();
-const {config, maps, arrays} = data, members = flags.makeMembers(arrays);
+const {config, maps, arrays} = data, members = flags.makeMembers(arrays, 4);
 const SIDES = [-config.width, 1, config.width, -1], WALLS = [1, 2];
 const GO = [[0, 1], [2, 1], [2, 4], [1, 1]];  // Turn and move by direction.
 
@@ -195,7 +200,7 @@ def test_who_stands_still_loses_and_a_person_can_win_on_easy_alone():
   num_games = 24
   request = {
     'code': browser_members.SCRIPT.read_text('utf-8'), 'games': num_games,
-    'data': browser_members.make_data(NUM_MAPS),
+    'data': browser_members.make_data(browser_members.STANDARD, NUM_MAPS),
     'delay': _HUMAN_DELAY,
   }  # fmt: skip
   output = subprocess.run(

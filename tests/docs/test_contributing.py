@@ -15,7 +15,8 @@ BLOCKS = re.findall(
   (ROOT / 'CONTRIBUTING.md').read_text('utf-8'),
   re.DOTALL | re.MULTILINE,
 )
-COPIED = ('ftwax', 'pyproject.toml', 'tests')
+# Tests read the page of the internals.
+COPIED = ('ftwax', 'pyproject.toml', 'tests', 'docs/internals.md')
 
 # What uses the changes as the page says.
 USE = """
@@ -56,6 +57,7 @@ def clone(tmp_path_factory):
   """A copy of the library and its tests with the printed changes."""
   directory = tmp_path_factory.mktemp('clone')
   for name in COPIED:
+    (directory / name).parent.mkdir(exist_ok=True)
     copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
     copy(ROOT / name, directory / name)
   assert [kind for kind, *_ in BLOCKS] == ['python', *['diff'] * 3]

@@ -124,8 +124,9 @@ def _view(observation: types.ArrayTree, config: _Config) -> Any:
 def read_config(spec: types.EnvironmentSpec, team_size: int) -> _Config:
   """Returns the config of a game in which agents with these specs can play.
 
-  The map size, which does not affect the specs, is that of the experiment
-  `capture_the_flag`, and a cue, of which there is one scalar, lasts one step.
+  What does not affect the specs is that of the experiment `capture_the_flag`:
+  the size of the map, and whether there is a compass, which games in first
+  person have not. A cue, of which there is one scalar, lasts one step.
   """
   seen: Any = types.see_public(spec.observations, None)
   base = config_lib.CaptureTheFlagConfig(
@@ -140,10 +141,12 @@ def read_config(spec: types.EnvironmentSpec, team_size: int) -> _Config:
     )
     base = base.replace(cue_steps=cue_steps)
     if seen.name == 'rays':
-      return base.replace(observation='rays', num_rays=num_cells)
+      return base.replace(observation='rays', num_rays=num_cells, compass=False)
     return base.replace(view_size=round(num_cells**0.5))
   if seen.name == 'columns':
-    return base.replace(observation='columns', num_rays=seen.shape[1])
+    return base.replace(
+      observation='columns', num_rays=seen.shape[1], compass=False
+    )
   # Views of another size have cells of the default size.
   size = base.view_size
   tile_size, rest = divmod(seen.shape[0], size)

@@ -1,7 +1,7 @@
 'use strict';
 // Capture the flag and its players without a server: the rules of
-// `environments/capture_the_flag/rules.py`, the observation of `features.py`,
-// and the members' networks. Tests hold all of it to the library.
+// `environments/capture_the_flag/rules.py`, the observations of `features.py` and
+// `rays.py`, and the members' networks. Tests hold all of it to the library.
 const flags = (() => {
   const [WALL, PAD, NOBODY] = [1, 2, -1];
   const STEPS = [[-1, 0], [0, 1], [1, 0], [0, -1]];  // Rows and columns.
@@ -92,9 +92,64 @@ const flags = (() => {
     return {state, events};
   };
 
+  // Cells that a ray at an angle enters, [ahead, aside, nearness], nearest first.
+  const trace = (angle, reach) => {
+    const step = [1 / Math.cos(angle), 1 / Math.abs(Math.sin(angle))], at = [0, 0], cells = [];
+    for (;;) {
+      const next = at.map((cell, axis) => (cell + 0.5) * step[axis]);
+      const time = Math.min(...next);
+      // Through a corner, a ray enters the cell behind it alone.
+      next.forEach((when, axis) => { if (when < time + 1e-9) at[axis]++; });
+      if (at[0] > reach || at[1] > reach) return cells;
+      cells.push([at[0], at[1] * Math.sign(angle), 1 / (1 + time)]);
+    }
+  };
+
+  // Rays of a game, made once for each.
+  const made = new Map();
+  const raysOf = ({num_rays: count, view_angle, width, height}) => {
+    const key = [count, view_angle, width, height].join();
+    if (!made.has(key)) {
+      made.set(key, Array.from({length: count}, (_, ray) =>
+        trace(view_angle * Math.PI / 180 * ((ray + 0.5) / count - 0.5), Math.max(width, height) - 2)));
+    }
+    return made.get(key);
+  };
+
+  // Channels of the cells around a player; `things` are [channel, place].
+  const lookAround = ({view_size: size, view_behind: behind}, tileAt, things) => {
+    const seen = new Float64Array(7 * size * size), half = Math.floor(size / 2);
+    for (let i = 0; i < size * size; i++) {
+      const tile = tileAt(size - 1 - behind - Math.floor(i / size), i % size - half);
+      seen[i] = Number([WALL, PAD].includes(tile));
+    }
+    things.forEach(([channel, [ahead, aside]]) => {
+      const y = size - 1 - behind - ahead, x = half + aside;
+      if (y >= 0 && y < size && x >= 0 && x < size) seen[(channel * size + y) * size + x] = 1;
+    });
+    return seen;
+  };
+
+  // Nearness of what each ray ahead meets before a wall.
+  const lookAhead = (config, tileAt, things) => {
+    const count = config.num_rays, seen = new Float64Array(7 * count);
+    raysOf(config).forEach((cells, ray) => {
+      const own = (found, near) => found.forEach(([channel]) => {
+        seen[channel * count + ray] = Math.max(seen[channel * count + ray], near);
+      });
+      const within = ([x, y]) => things.filter(([, [ahead, aside]]) => ahead === x && aside === y);
+      own(within([0, 0]), 1);
+      for (const [ahead, aside, near] of cells) {
+        if (tileAt(ahead, aside) === WALL) return void (seen[ray] = near);
+        own(within([ahead, aside]), near);
+      }
+    });
+    return seen;
+  };
+
   // What a player sees: channels of its view, then numbers.
   const observe = (config, state, p) => {
-    const {teams, width, height, view_size: size, view_behind: behind} = config;
+    const {teams, width, height} = config, isRays = 'num_rays' in config;
     const team = teams[p], isActive = state.waiting[p] === 0;
     const [row, column] = [Math.floor(state.cell[p] / width), state.cell[p] % width];
     const up = STEPS[state.direction[p]], right = STEPS[(state.direction[p] + 1) % 4];
@@ -102,21 +157,19 @@ const flags = (() => {
       const south = Math.floor(cell / width) - row, east = cell % width - column;
       return [south * up[0] + east * up[1], south * right[0] + east * right[1]];
     };
-    const seen = new Float64Array(7 * size * size);
-    const mark = (channel, cell) => {
-      const [ahead, aside] = place(cell), y = size - 1 - behind - ahead, x = Math.floor(size / 2) + aside;
-      if (isActive && y >= 0 && y < size && x >= 0 && x < size) seen[(channel * size + y) * size + x] = 1;
-    };
-    for (let i = 0; i < size * size && isActive; i++) {
-      const ahead = size - 1 - behind - Math.floor(i / size), aside = i % size - Math.floor(size / 2);
-      const clip = (value, end) => Math.min(Math.max(value, 0), end - 1);
-      const y = clip(row + ahead * up[0] + aside * right[0], height), x = clip(column + ahead * up[1] + aside * right[1], width);
-      seen[i] = Number([WALL, PAD].includes(state.tiles[y * width + x]));
-    }
-    teams.forEach((other, q) => { if (q !== p && state.waiting[q] === 0) mark(other === team ? 1 : 2, state.cell[q]); });
+    const clip = (value, end) => Math.min(Math.max(value, 0), end - 1);
+    const tileAt = (ahead, aside) => state.tiles[clip(row + ahead * up[0] + aside * right[0], height) * width
+      + clip(column + ahead * up[1] + aside * right[1], width)];
     const both = [team, 1 - team];
-    both.forEach((side, i) => { mark(3 + i, state.flagCell[side]); mark(5 + i, state.stands[side]); });
-    const places = [...both.map((side) => place(state.flagCell[side])), ...both.map((side) => place(state.stands[side]))];
+    const fixed = [...both.map((side) => state.flagCell[side]), ...both.map((side) => state.stands[side])];
+    const things = fixed.map((cell, i) => [3 + i, place(cell)]);
+    teams.forEach((other, q) => {
+      if (q !== p && state.waiting[q] === 0) things.push([other === team ? 1 : 2, place(state.cell[q])]);
+    });
+    const look = isRays ? lookAhead : lookAround, size = isRays ? config.num_rays : config.view_size ** 2;
+    const seen = isActive ? look(config, tileAt, things) : new Float64Array(7 * size);
+    const isSeen = (channel) => config.compass || seen.subarray(channel * size, (channel + 1) * size).some(Boolean);
+    const places = fixed.map((cell, i) => isSeen(3 + i) ? place(cell) : [0, 0]);
     const side = Math.max(width, height);
     return [...seen, ...places.map(([ahead]) => ahead / side), ...places.map(([, aside]) => aside / side),
       ...both.map((s) => Number(state.carrier[s] === NOBODY && state.flagCell[s] === state.stands[s])),
@@ -144,10 +197,10 @@ const flags = (() => {
   const sigmoid = (x) => 1 / (1 + Math.exp(-x));
   const oneHot = (index, size) => Array.from({length: size}, (_, i) => Number(i === index));
 
-  // Members by name; `arrays` are those of the shipped population.
-  const makeMembers = (arrays) => {
+  // The member of each seat, in turn; `arrays` are those of a shipped population.
+  const makeMembers = (arrays, count) => {
     const parts = Object.fromEntries(Object.entries(arrays).map(([name, array]) => [name, decode(array)]));
-    return parts.internal_rewards.map((rewards, member) => {
+    const makeMember = (rewards, member) => {
       const layer = (name) => ({w: parts[`params/${name}/w`][member], b: parts[`params/${name}/b`][member]});
       const of = (name) => parts[`params/lstm/${name}`][member];
       const heads = {move: 0, tag: 2, turn: 4};
@@ -166,7 +219,9 @@ const flags = (() => {
       };
       const reward = (events) => events.reduce((sum, count, i) => sum + count * rewards[i], 0);
       return {begin, think, reward};
-    });
+    };
+    const all = parts.internal_rewards.map(makeMember);
+    return Array.from({length: count}, (_, seat) => all[seat % all.length]);
   };
 
   const sample = (logits) => {

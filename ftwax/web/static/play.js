@@ -99,7 +99,7 @@
     },
     start() {
       const {config, maps, arrays} = ftwax.data, map = maps[Math.floor(Math.random() * maps.length)];
-      this.members ||= flags.makeMembers(arrays);
+      this.members ||= flags.makeMembers(arrays, config.teams.length);
       this.minds = this.members.map((member) => member.begin());
       this.state = flags.start(config, map);
       stage.start({...config, tiles: map.tiles, stands: map.stands});
