@@ -4,7 +4,7 @@
 (() => {
   const {element, data} = ftwax, {config, maps} = data;
   const byId = (id) => document.getElementById(id);
-  const game = ftwax.games.capture_the_flag, stage = new ftwax.Stage(byId('canvas'), 'capture_the_flag');
+  const game = ftwax.games.capture_the_flag, stage = ftwax.stage = new ftwax.Stage(byId('canvas'), 'capture_the_flag');
   const count = config.teams.length, members = flags.makeMembers(data.arrays, count);
   const KEYS = {ArrowUp: ['↑', 'up', 0], ArrowLeft: ['←', 'left', 3], ArrowDown: ['↓', 'down', 2], ArrowRight: ['→', 'right', 1], Space: ['Space', 'tag']};
   // Turn and move that go so many quarter turns to the right.

@@ -41,7 +41,8 @@ def append(
   """Adds streams to a folder, which is made if there is none.
 
   Raises:
-    ValueError: if the folder has recorded another game, or is damaged.
+    ValueError: if the folder has recorded another game, is damaged, or has
+      something else.
   """
   folder = pathlib.Path(directory)
   parts: list[tuple[int, int]] = []
@@ -54,6 +55,14 @@ def append(
     parts = _read_parts(folder)
   else:
     folder.mkdir(parents=True, exist_ok=True)
+    # What a recording that was killed may have left.
+    known = {run_directory.GAME_FILE, _name(0)}
+    others = {path.name for path in folder.iterdir()} - known
+    if others:
+      raise ValueError(
+        f'directory ({directory}) must be new or empty, or have recorded games,'
+        f' and has {min(others)!r}; choose another.'
+      )
     game_files.write(folder, spec)
   part = folder / _name(len(parts))
   shutil.rmtree(part, ignore_errors=True)  # Of a recording that was killed.

@@ -108,6 +108,29 @@ def test_a_folder_gets_more_of_the_same_game_alone(tmp_path):
     recorded_games.check(folder, other.spec)
 
 
+def test_a_folder_with_something_else_is_left_alone(tmp_path):
+  run = tmp_path / 'run'
+  (run / '0000000000').mkdir(parents=True)
+  for name in ('config.json', 'game.json', '0000000000/mine'):
+    (run / name).write_text('mine')
+  with pytest.raises(ValueError, match="new or empty, or .* 'config.json'"):
+    record(run, 2)
+  assert (run / 'game.json').read_text() == 'mine'
+  assert (run / '0000000000' / 'mine').exists()
+  # A recording that was killed in its first part begins again.
+  (run / 'config.json').rename(tmp_path / 'config.json')
+  record(run, 2)
+  assert recorded_games.count_steps(run)
+  # No link leads out of the folder.
+  elsewhere = tmp_path / 'elsewhere'
+  elsewhere.mkdir()
+  (elsewhere / 'mine').touch()
+  (run / '0000000001').symlink_to(elsewhere)
+  with pytest.raises(OSError, match='exists'):
+    record(run, 2)
+  assert [path.name for path in elsewhere.iterdir()] == ['mine']
+
+
 def test_a_damaged_folder_is_told(tmp_path):
   folder = tmp_path / 'games'
   record(folder, 2)

@@ -258,6 +258,33 @@ def test_replays_switch_between_the_map_and_what_players_see(page, tmp_path):
 _HASTE = '[speed.max, speed.value] = [1000, 1000]'
 
 
+def test_the_site_has_a_match_in_first_person(page, tmp_path):
+  site = web_helpers.make_site_game(tmp_path)
+  page.context.set_offline(True)
+  page.goto(site.with_name('first_person.html').as_uri())
+  assert page.evaluate('[ftwax.stage.seat, ftwax.stage.looks]') == [0, True]
+  assert page.evaluate('ftwax.data.config.num_rays') == 49
+  assert page.locator('.of-first-person').is_visible()
+  assert not page.locator('.of-map').is_visible()
+  page.emulate_media(reduced_motion='reduce')
+  page.reload()
+  page.click('text=easy')
+  page.click('#play')
+  page.wait_for_selector('#door', state='hidden')
+  direction = 'ftwax.stage.to[9 + ftwax.stage.facts.teams.length]'
+  before = page.evaluate(direction)
+  assert page.inner_text('.ArrowRight span') == 'turn right'
+  page.keyboard.press('ArrowRight')
+  page.wait_for_function(f'{direction} === {(before + 1) % 4}')
+  _check_looks(page, 'site_first_person_population')
+  # The pages differ in their data alone, and lead to each other.
+  page.click('.of-first-person >> text=the map')
+  page.wait_for_selector('.of-map')
+  assert page.evaluate('ftwax.stage.looks') is False
+  page.click('text=play in first person')
+  page.wait_for_selector('.of-first-person')
+
+
 def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   site = web_helpers.make_site_game(tmp_path).as_uri()
   page.context.set_offline(True)
