@@ -157,7 +157,10 @@ def play(
 
   def step(carry: Any, _: None) -> tuple[Any, Any]:
     state, timestep, own, naive, script_state = carry
-    rows = jax.tree.map(lambda leaf: merge(leaf[:, :num_seats]), timestep)
+    rows, other_rows = (
+      jax.tree.map(lambda leaf, seats=seats: merge(leaf[:, seats]), timestep)
+      for seats in (slice(num_seats), slice(num_seats, None))
+    )
     action, own = actor.select_action(agent.variables, rows, own)
     _, naive = actor.select_action(untrained, rows, naive)
     # Replace its own action by the action taken, as its next input.
@@ -166,7 +169,7 @@ def play(
       lambda leaf: jnp.repeat(leaf, num_seats, axis=0), state
     )
     answer, script_state = script.act(
-      states, jnp.tile(opponents, num_games), None, script_state
+      states, jnp.tile(opponents, num_games), other_rows, script_state
     )
     joined = jax.tree.map(
       lambda ours, theirs: jnp.concatenate(

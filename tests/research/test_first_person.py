@@ -7,8 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ftwax
 from ftwax import types
 from ftwax.environments import capture_the_flag
+from ftwax.environments.capture_the_flag import browser
+from ftwax.inference import loading
 
 
 @pytest.fixture(scope='module')
@@ -84,6 +87,28 @@ def test_places_are_those_of_the_state(first_person):
   places = first_person.read_places(state, config)
   assert not places.is_unseen[0, 2] and not places.is_unseen[1].any()
   assert places.is_ahead[0, 1] and not places.is_right[0, 1]
+
+
+@pytest.mark.parametrize('population', ['capture_the_flag', 'first_person'])
+def test_games_are_read_step_by_step(first_person, population):
+  knows = first_person.what_it_knows
+  agent = ftwax.load(population, greedy=False)
+  config = browser.read_config(agent.game_spec.environment, team_size=2)
+  config = config.replace(num_steps=5)
+  record = knows.play(
+    agent,
+    loading.initial_variables(population, 1),
+    capture_the_flag.make(config),
+    config,
+    knows.Options(population, 'tactician', num_games=3, seed=0),
+    first_person.read_places
+    if population == 'first_person'
+    else (knows.read_facts),
+  )
+  assert record.states.shape == record.untrained.shape == (5, 3, 2, 128)
+  assert not np.allclose(record.states, record.untrained)
+  last = record.facts[-1]  # Unseen things, or whether a mate is near.
+  assert last.dtype == bool and last.shape[:3] == (5, 3, 2) and last.any()
 
 
 @pytest.mark.slow
