@@ -252,3 +252,29 @@ def test_the_page_of_a_game_for_memories_tells_its_cue_at_first():
   assert tag == 'Remember: tag in the move that captures a flag'
   assert leave == 'Remember: do not tag in the move that captures a flag'
   assert later == 'Grab the red flag and bring it to your blue frame'
+
+
+_LOOK_AT_NONSENSE = """
+const {code} = JSON.parse(require('fs').readFileSync(0));
+const ftwax = {games: {}};
+new Function('ftwax', code)(ftwax);
+const {castRay} = ftwax.games.capture_the_flag, tiles = Array(9).fill(0);
+for (const width of [0, 1e-9, NaN, null, 'x', 3])
+  for (const view_angle of [0, NaN, 1e308, null])
+    for (const angle of [0, 0.3, Math.PI / 2, -1.7, NaN])
+      castRay({width, view_angle, tiles}, 1.5, 1.5, angle);
+console.log('done');
+"""
+
+
+@pytest.mark.skipif(not _NODE.exists(), reason='Playwright has no node here')
+def test_a_saved_game_with_a_map_that_cannot_be_hangs_no_page():
+  script = capture_the_flag.make(
+    capture_the_flag.CaptureTheFlagConfig()
+  ).page.script
+  output = subprocess.run(
+    [_NODE, '-e', _LOOK_AT_NONSENSE],
+    input=json.dumps({'code': script.read_text('utf-8')}),
+    capture_output=True, text=True, timeout=20, check=True,
+  ).stdout  # fmt: skip
+  assert output == 'done\n'

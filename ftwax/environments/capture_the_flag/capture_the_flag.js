@@ -153,7 +153,7 @@ ftwax.games.capture_the_flag = (() => {
   };
 
   // In first person, a picture is 3 wide and 2 high, over the angle of the rays.
-  const LOOK = [3, 2], HORIZON = 1, COLUMNS = 300, NEAREST = 0.1;
+  const LOOK = [3, 2], HORIZON = 1, COLUMNS = 300, NEAREST = 0.1, MOST_CROSSED = 1000;
   const SKY = [206, 216, 226], FLOOR = [198, 190, 172], STONE = [150, 146, 158], INK = '#1d1c1a';
   const shaded = (rgb, light) => `rgb(${rgb.map((part) => Math.round(part * light)).join(' ')})`;
   const lightAt = (distance) => 12 / (12 + distance);
@@ -185,12 +185,13 @@ ftwax.games.capture_the_flag = (() => {
     const sign = way.map(Math.sign), step = way.map((speed) => Math.min(Math.abs(1 / speed), 1e9));
     const next = [x, y].map((at, axis) =>
       (sign[axis] > 0 ? cell[axis] + 1 - at : at - cell[axis]) * step[axis]);
-    for (;;) {
+    // A saved game may say that it has no width, or no walls.
+    for (let crossed = 0; ; crossed++) {
       const axis = next[0] < next[1] ? 0 : 1, distance = next[axis];
       cell[axis] += sign[axis];
       next[axis] += step[axis];
       const tile = facts.tiles[cell[1] * facts.width + cell[0]];
-      if (tile === WALL || tile === undefined) return {distance, axis};
+      if (tile === WALL || tile === undefined || crossed > MOST_CROSSED) return {distance, axis};
     }
   };
 
