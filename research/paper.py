@@ -6,7 +6,8 @@
 
 Each row of `docs/paper.md`, which this program writes, is a claim of Jaderberg
 et al. (2019, arXiv:1807.01281) on agents that were trained in their game, what
-`--run` and an agent with all parts show of it in ours, and whether it holds. A
+`--run`, an agent with all parts and members in first person show of it in ours,
+and whether it holds. A
 claim holds, or does not hold, if the 95% interval of the number lies on one
 side of the stated one. Intervals are bootstrapped over games.
 
@@ -629,17 +630,26 @@ class Claim(NamedTuple):
     text: what the paper says.
     find: measures it.
     needs: name of the part that it needs, if any.
-    of_pictures: whether it is also measured for the agent with all parts.
+    columns: of which other agents it is measured, too; see `_COLUMNS`.
   """
 
   text: str
   find: Callable[[Options], Found]
   needs: str = ''
-  of_pictures: bool = False
+  columns: tuple[str, ...] = ()
+
+
+# Heads of the columns of other agents, by name: that of a part with all parts
+# of the paper's agent, and a population of the library.
+_COLUMNS = {
+  'whole': 'all parts, from pixels',
+  'first_person': 'a small agent, in first person',
+}
+_BOTH = tuple(_COLUMNS)
 
 
 CLAIMS = {
-  'strength': Claim('Agents beat all scripted players', strength, '', True),
+  'strength': Claim('Agents beat all scripted players', strength, '', _BOTH),
   'progress': Claim(
     'Weak scripts are beaten before strong ones', progress, 'phases'
   ),
@@ -652,12 +662,12 @@ CLAIMS = {
     ' 0.91, and 0.70 in self-play)',
     knowledge,
     '',
-    True,
+    _BOTH,
   ),
   'units': Claim(
-    'Single units encode situations, better after training', units, '', True
+    'Single units encode situations, better after training', units, '', _BOTH
   ),
-  'clusters': Claim('States form clusters by situation', clusters, '', True),
+  'clusters': Claim('States form clusters by situation', clusters, '', _BOTH),
   'defence': Claim(
     'Home defence comes, goes and returns',
     functools.partial(phase, 0, -1),
@@ -675,8 +685,10 @@ CLAIMS = {
   ),
   'mates': Claim('Agents play as well beside strangers', mates, 'wide'),
   'strangers': Claim('Agents beat teams of strangers', strangers, 'phases'),
-  'maps': Claim('Agents win on maps of other sizes', maps, '', True),
-  'team_sizes': Claim('Agents win in teams of other sizes', team_sizes),
+  'maps': Claim('Agents win on maps of other sizes', maps, '', _BOTH),
+  'team_sizes': Claim(
+    'Agents win in teams of other sizes', team_sizes, '', ('first_person',)
+  ),
   'delays': Claim('Actions may be 5 steps late', delays),
   'late': Claim('The same, trained with `--max_delay=5`', late, 'late'),
   'exploiter': Claim(
@@ -930,19 +942,20 @@ def compute(options: Options, name: str, commit: str, part: str) -> Found:
     options: flags.
     name: the claim.
     commit: the commit of this clone.
-    part: the run that it needs, if any.
+    part: the run that it needs, or a population of the library, if any.
   """
-  path = _path(options, f'{name}{"-whole" if part == "whole" else ""}.json')
+  path = _path(options, f'{name}{f"-{part}" if part in _COLUMNS else ""}.json')
   if path.exists():
     row = json.loads(path.read_text('utf-8'))
     if row['verdict'] != UNTRIED:
       return Found(row['text'], row['verdict'])
-  if part:
+  if part in PARTS:
     if not getattr(PARTS[part], options.budget):
       return Found('needs `--budget=gpu`', UNTRIED)
     train(options, part)
-  if part == 'whole':
-    options = dataclasses.replace(options, run=str(_path(options, part)))
+  if part in _COLUMNS:
+    run = str(_path(options, part)) if part in PARTS else part
+    options = dataclasses.replace(options, run=run)
   found = CLAIMS[name].find(options)
   row = {**found._asdict(), 'commit': commit}
   files.write_atomically(path, json.dumps(row, indent=1) + '\n')
@@ -952,15 +965,17 @@ def compute(options: Options, name: str, commit: str, part: str) -> Found:
 def write_page(
   options: Options, rows: Mapping[str, Sequence[Found]], commit: str
 ) -> pathlib.Path:
-  """Writes the page of what was found, of the small and of the whole agent."""
+  """Writes the page of what was found of each agent."""
   verdicts = [small.verdict for small, *_ in rows.values()]
-  table = [
-    '| the paper | a small agent | all parts, from pixels |',
-    '| --- | --- | --- |',
-  ]
-  for name, found in rows.items():
-    cells = [f'**{one.verdict}**: {one.text}' for one in found]
-    table.append(f'| {" | ".join([CLAIMS[name].text, *cells, ""][:3])} |')
+  heads = ['the paper', 'a small agent', *_COLUMNS.values()]
+  table = [f'| {" | ".join(heads)} |', f'|{" --- |" * len(heads)}']
+  for name, (small, *others) in rows.items():
+    of_others = dict(zip(CLAIMS[name].columns, others, strict=True))
+    cells = [small, *map(of_others.get, _COLUMNS)]
+    texts = [
+      '' if one is None else f'**{one.verdict}**: {one.text}' for one in cells
+    ]
+    table.append(f'| {" | ".join([CLAIMS[name].text, *texts])} |')
   path = pathlib.Path(options.page)
   figures = path.with_name('figures')
   figures.mkdir(exist_ok=True)
@@ -995,7 +1010,8 @@ not tried.
 A score is 1 for a win and 0.5 for a draw; of several the lowest is shown. A
 claim holds if the 95% interval, over {{options.games}} games or over seeds,
 excludes the opposite. Members of `{{options.run}}` play, seed {{options.seed}},
-and other runs where a row needs them. `uv run research/paper.py --budget=gpu`
+the library's `first_person` in the last column, and
+other runs where a row needs them. `uv run research/paper.py --budget=gpu`
 trains those, computes the rows and writes this page.
 
 In the picture the own base is on the left. Below are the first {_FILM_STEPS}
@@ -1023,7 +1039,7 @@ def main(options: Options) -> None:
   commit, rows = common.commit(), {}
   pathlib.Path(options.directory).mkdir(parents=True, exist_ok=True)
   for name in options.rows or CLAIMS:
-    parts = [CLAIMS[name].needs, *['whole'][: CLAIMS[name].of_pictures]]
+    parts = [CLAIMS[name].needs, *CLAIMS[name].columns]
     rows[name] = [compute(options, name, commit, part) for part in parts]
     for found in rows[name]:
       print(f'{CLAIMS[name].text}\n  {found.verdict}: {found.text}', flush=True)

@@ -75,13 +75,13 @@ def test_cells_are_kept(paper, monkeypatch, options):
   paper.main(options)
   assert len(calls) == 1
   page = pathlib.Path(options.page).read_text('utf-8')
-  assert '| Agents win | **holds**: 0.60 |  |' in page
+  assert '| Agents win | **holds**: 0.60 |  |  |' in page
   assert 'agent 1 hold and 0 do not' in page.replace('\n', ' ')
 
 
 def test_parts_are_trained_once_and_go_on(paper, monkeypatch, options):
   calls = _make_claims(
-    paper, monkeypatch, 'win', needs='late', of_pictures=True
+    paper, monkeypatch, 'win', needs='late', columns=('whole', 'first_person')
   )
   commands = []
 
@@ -109,9 +109,11 @@ def test_parts_are_trained_once_and_go_on(paper, monkeypatch, options):
   assert [call.run for call in calls] == [
     'capture_the_flag',
     str(directory / 'whole'),
+    'first_person',
   ]
   page = pathlib.Path(options.page).read_text('utf-8')
-  assert '| Agents win | **holds**: 0.60 | **holds**: 0.60 |' in page
+  found = '**holds**: 0.60'
+  assert f'| Agents win | {found} | {found} | {found} |' in page
 
 
 def test_parts_that_need_a_gpu_are_not_tried_on_cpus(
@@ -245,14 +247,20 @@ def test_members_meet_the_members_of_another_run(paper, monkeypatch, options):
 
 def test_the_page_has_every_claim(paper):
   page = (ROOT / 'docs' / 'paper.md').read_text('utf-8')
-  rows = [line.split(' | ') for line in page.splitlines() if '| **' in line]
-  assert [row[0].removeprefix('| ') for row in rows] == [
+  rows = [
+    [cell.strip() for cell in line.strip('|').split('|')]
+    for line in page.splitlines()
+    if '| **' in line
+  ]
+  assert [row[0] for row in rows] == [
     claim.text for claim in paper.CLAIMS.values()
   ]
-  for claim, (_, small, whole) in zip(paper.CLAIMS.values(), rows, strict=True):
-    assert small.startswith('**') and whole.startswith('**') == (
-      claim.of_pictures
-    )
+  for claim, (_, small, *others) in zip(
+    paper.CLAIMS.values(), rows, strict=True
+  ):
+    assert small.startswith('**')
+    for column, cell in zip(paper._COLUMNS, others, strict=True):
+      assert cell.startswith('**') == (column in claim.columns)
   counts = [
     sum(row[1].startswith(f'**{verdict}**') for row in rows)
     for verdict in (paper.HOLDS, paper.FAILS, paper.OPEN, paper.UNTRIED)
