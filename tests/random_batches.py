@@ -9,6 +9,8 @@ import numpy as np
 from ftwax import distributions, types
 from ftwax.agents.actor_critic import auxiliary, tasks
 
+_sample = jax.jit(distributions.sample)
+
 
 def make_timesteps(seed, spec, shape):
   """Returns timesteps [*shape] in the middle of episodes."""
@@ -31,15 +33,19 @@ def make_trajectory(seed, spec, network, sequence_length, batch_size):
   timestep.step_type[1:3, 0] = dm_env.StepType.LAST, dm_env.StepType.FIRST
   timestep.reward[2, 0] = 0.0
   timestep.discount[1, 0] = 0.0
-  action = distributions.sample(
+  action = _sample(
     jax.random.PRNGKey(seed), distributions.zero_logits(spec.actions, shape)
   )
-  no_action = distributions.no_action(spec.actions, ())
+  action = jax.tree.map(np.array, action)
+  for part, none in zip(
+    jax.tree.leaves(action),
+    jax.tree.leaves(distributions.no_action(spec.actions, ())),
+    strict=True,
+  ):
+    part[2, 0] = none
   trajectory = types.Trajectory(
     timestep=timestep,
-    previous_action=jax.tree.map(
-      lambda part, none: part.at[2, 0].set(none), action, no_action
-    ),
+    previous_action=action,
     logits=distributions.zero_logits(
       spec.actions, (sequence_length, batch_size)
     ),

@@ -1,9 +1,10 @@
 """The learner's functions: one update, many members, bad gradients."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from ftwax import hyperparameters, types
@@ -57,20 +58,26 @@ def _loss_one_stream_at_a_time(network, params, hypers, batch):
   return total
 
 
+def _norm(tree):
+  leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
+  return np.sqrt(sum(np.sum(leaf**2) for leaf in leaves))
+
+
 def test_update_is_a_step_of_rmsprop_on_the_joint_loss(
   network, state, update, make_batch
 ):
   batch, hypers = make_batch(0), state.hyperparameters
-  loss, gradients = jax.value_and_grad(
-    lambda params: _loss_one_stream_at_a_time(network, params, hypers, batch)
-  )(state.params)
-  norm = optax.tree.norm(gradients)
-  scale = jnp.minimum(1.0, hypers.max_gradient_norm / norm)
+  differentiate = jax.value_and_grad(
+    functools.partial(_loss_one_stream_at_a_time, network)
+  )
+  loss, gradients = jax.jit(differentiate)(state.params, hypers, batch)
+  norm = _norm(gradients)
+  scale = min(1.0, hypers.max_gradient_norm / norm)
 
   def expected(param, gradient):
-    gradient = scale * gradient
+    gradient = scale * np.asarray(gradient)
     mean_square = 0.01 * gradient**2
-    step = gradient / jnp.sqrt(mean_square + hypers.optimizer.epsilon)
+    step = gradient / np.sqrt(mean_square + hypers.optimizer.epsilon)
     return param - hypers.learning_rate * step
 
   new_state, metrics = update(state, batch)
@@ -97,8 +104,8 @@ def test_large_gradients_are_scaled_to_the_bound(state, update, make_batch):
   )
   after, metrics = update(small, make_batch(0))
   assert metrics['gradient_norm'] > bound
-  moved = optax.tree.norm(
-    jax.tree.map(lambda x, y: x - y, after.params, small.params)
+  moved = _norm(
+    jax.tree.map(lambda x, y: np.subtract(x, y), after.params, small.params)
   )
   expected = bound * small.hyperparameters.learning_rate
   np.testing.assert_allclose(moved, expected, rtol=1e-2)
@@ -128,17 +135,17 @@ def test_the_bound_is_on_the_mean_gradient_where_the_mean_is_learned_from(
   leaves = [jax.tree.leaves(state.params) for state, _ in found.values()]
   for free, wide, narrow in zip(*leaves, strict=True):
     np.testing.assert_array_equal(free, wide)
-    assert np.any(free != narrow) or not np.any(free)
+    assert not np.array_equal(free, narrow) or not np.any(np.asarray(free))
 
 
 def test_members_of_a_population_do_not_touch_each_other(
   core, update, make_batch
 ):
   keys = jax.random.split(jax.random.PRNGKey(5), 4)
-  states = jax.vmap(core.init)(keys)
+  states = jax.tree.map(np.asarray, jax.jit(jax.vmap(core.init))(keys))
   assert len(set(np.asarray(states.hyperparameters.learning_rate))) == 4
   batches = [make_batch(seed) for seed in range(4)]
-  stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+  stacked = jax.tree.map(lambda *x: np.stack(x), *batches)
   together, _ = jax.jit(jax.vmap(core.update))(states, stacked)
   for member in range(4):
     alone, _ = update(
@@ -167,13 +174,11 @@ def test_changing_hyperparameters_makes_no_new_trace(core, state, make_batch):
   jitted = jax.jit(counted)
   batch = make_batch(0)
   before, _ = jitted(state, batch)
-  doubled = jax.tree.map(lambda x: 2 * x, state.hyperparameters)
+  doubled = jax.tree.map(lambda x: 2 * np.asarray(x), state.hyperparameters)
   after, _ = jitted(state._replace(hyperparameters=doubled), batch)
   assert num_traces == 1
-  leaves = zip(
-    jax.tree.leaves(before.params), jax.tree.leaves(after.params), strict=True
-  )
-  assert any(np.any(x != y) for x, y in leaves)
+  same = jax.tree.map(np.array_equal, before.params, after.params)
+  assert not all(jax.tree.leaves(same))
 
 
 def test_gradients_that_are_not_finite_are_skipped_and_counted(

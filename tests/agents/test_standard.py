@@ -1,5 +1,7 @@
 """What of the standard network a config chooses, in a line each."""
 
+import functools
+
 import dm_env
 import fakes
 import jax
@@ -79,8 +81,26 @@ def _make_inputs(network, seed=0):
   )
 
 
+def _make_network(config, spec=SPEC):
+  """Returns the network of a config, whose functions are compiled."""
+  network = config.make_network(spec)
+
+  @jax.jit
+  def unroll(params, seeds, *inputs):
+    return network.unroll(params, SMALL.priors, seeds, *inputs)
+
+  @jax.jit
+  def apply(params, seeds, *inputs):
+    return network.apply(params, SMALL.priors, seeds, *inputs)
+
+  return network._replace(
+    unroll=lambda params, _, *inputs: unroll(params, *inputs),
+    apply=lambda params, _, *inputs: apply(params, *inputs),
+  )
+
+
 def _unroll(network, params, seed, inputs):
-  seeds = None if seed is None else jnp.full(inputs[1].shape, seed)
+  seeds = None if seed is None else np.full(inputs[1].shape, seed, np.int32)
   return network.unroll(params, SMALL.priors, seeds, *inputs)[0]
 
 
@@ -97,11 +117,11 @@ def test_every_parameter_learns(name, key):
   batch = random_batches.make_batch(0, SPEC, network, config)
   after, metrics = jax.jit(core.update)(state, batch)
   assert np.isfinite(metrics['loss'])
-  moved = jax.tree.map(lambda x, y: np.any(x != y), after.params, state.params)
+  stays = jax.tree.map(np.array_equal, after.params, state.params)
   still = [
     jax.tree_util.keystr(path)
-    for path, leaf in jax.tree.leaves_with_path(moved)
-    if not leaf
+    for path, leaf in jax.tree.leaves_with_path(stays)
+    if leaf
   ]
   assert not still, f'{still} never learn'
 
@@ -121,7 +141,7 @@ def test_parts_of_the_input_have_names_and_lengths():
 
 def test_layers_see_what_the_wiring_names(key):
   config = SMALL.replace(core=STACKED.replace(wiring=WIRING))
-  params = config.make_network(SPEC).init(key)
+  params = jax.eval_shape(config.make_network(SPEC).init, key)
   found = {
     name.rsplit('/', 1)[-1]: module['w_i'].shape
     for name, module in params.items()
@@ -144,7 +164,7 @@ def test_heads_read_the_layers_that_they_name(core, sizes, skip, separate, key):
     core=core, skip_connection=skip, separate_value=separate
   )
   chosen = config.replace(heads=heads.Heads(policy_layer=0, value_layer=1))
-  network = chosen.make_network(SPEC)
+  network = _make_network(chosen)
   params = jax.tree.map(np.asarray, network.init(key))
   inputs = _make_inputs(network)
   num_inputs = (7 + 7 + 4 + 1) * skip
@@ -164,10 +184,10 @@ def test_heads_read_the_layers_that_they_name(core, sizes, skip, separate, key):
     )
   # What auxiliary heads read stays the last layer.
   assert output.features.shape[-1] == sizes[-1] + num_inputs
-  last = config.replace(
-    heads=heads.Heads(policy_layer=len(sizes) - 1)
-  ).make_network(SPEC)
-  plain = config.make_network(SPEC)
+  last = _make_network(
+    config.replace(heads=heads.Heads(policy_layer=len(sizes) - 1))
+  )
+  plain = _make_network(config)
   params = plain.init(key)
   np.testing.assert_array_equal(
     _unroll(last, params, 0, inputs).logits,
@@ -177,7 +197,7 @@ def test_heads_read_the_layers_that_they_name(core, sizes, skip, separate, key):
 
 def test_a_policy_of_the_first_layer_sees_its_inputs_alone(key):
   """As BTGym's: neither the internal state nor the last action."""
-  network = CONFIGS['layers for heads'].make_network(SPEC)
+  network = _make_network(CONFIGS['layers for heads'])
   params, inputs = network.init(key), _make_inputs(network)
   network_input, start, state = inputs
   observation = network_input.observation
@@ -229,28 +249,30 @@ def test_a_layer_has_a_number():
 
 
 def test_a_separate_value_shares_nothing_with_the_policy(key):
-  network = CONFIGS['separate'].make_network(SPEC)
+  network = _make_network(CONFIGS['separate'])
   params, inputs = network.init(key), _make_inputs(network)
 
   def read(params, field):
-    return jnp.sum(
-      jnp.sin(getattr(_unroll(network, params, key, inputs), field))
-    )
+    return jnp.sum(jnp.sin(getattr(_unroll(network, params, 0, inputs), field)))
 
+  gradients = [
+    jax.jit(jax.grad(functools.partial(read, field=field)))(params)
+    for field in ('logits', 'value')
+  ]
   touched = [
     {
       jax.tree_util.keystr(path)
-      for path, leaf in jax.tree.leaves_with_path(jax.grad(read)(params, field))
-      if np.any(leaf != 0.0)
+      for path, leaf in jax.tree.leaves_with_path(gradient)
+      if np.any(np.asarray(leaf))
     }
-    for field in ('logits', 'value')
+    for gradient in gradients
   ]
   assert len(touched[0]) == len(touched[1]) > 4
   assert not touched[0] & touched[1]
 
 
 def test_noise_is_that_of_the_seeds(key):
-  network = CONFIGS['noisy'].make_network(SPEC)
+  network = _make_network(CONFIGS['noisy'])
   params, inputs = network.init(key), _make_inputs(network)
   first, again, other = (
     _unroll(network, params, seed, inputs) for seed in (1, 1, 2)
@@ -263,9 +285,9 @@ def test_noise_is_that_of_the_seeds(key):
 
 @pytest.mark.parametrize('name', ['wired', 'all'])
 def test_steps_and_unrolls_agree(name, key):
-  network = CONFIGS[name].make_network(SPEC)
+  network = _make_network(CONFIGS[name])
   params, (inputs, start, state) = network.init(key), _make_inputs(network)
-  seeds = jnp.arange(start.size).reshape(start.shape)
+  seeds = np.arange(start.size, dtype=np.int32).reshape(start.shape)
   unrolled, last = network.unroll(
     params, SMALL.priors, seeds, inputs, start, state
   )
@@ -275,7 +297,7 @@ def test_steps_and_unrolls_agree(name, key):
       params,
       SMALL.priors,
       seeds[t],
-      jax.tree.map(lambda leaf, t=t: leaf[t], inputs),
+      jax.tree.map(lambda leaf, t=t: np.asarray(leaf)[t], inputs),
       recurrence.reset_state(start[t], after),
     )
     np.testing.assert_allclose(unrolled.logits[t], step.logits, atol=1e-5)
@@ -390,11 +412,11 @@ def test_heads_read_the_levels_of_a_memory_across_episodes(key):
     core=cores.StackedLSTM((3, 5)),
     heads=heads.Heads(policy_layer=0, value_layer=1),
   )
-  params = config.make_network(spec).init(key)
+  params = jax.eval_shape(config.make_network(spec).init, key)
   assert params['policy_head/linear']['w'].shape[0] == 5
   assert params['value_head/linear']['w'].shape[0] == 5
   config = config.replace(heads=heads.Heads())
-  params = config.make_network(spec).init(key)
+  params = jax.eval_shape(config.make_network(spec).init, key)
   assert params['value_head/linear']['w'].shape[0] == 10
 
 

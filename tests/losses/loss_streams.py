@@ -1,6 +1,7 @@
 """Random streams for the tests of losses, and what is expected of them."""
 
 import dm_env
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -51,19 +52,22 @@ def random_transitions(seed, num_steps, num_actions=3, discount=0.9, end=0.3):
   """Transitions of a random trajectory and a random network."""
   rng = np.random.default_rng(seed + 2000)
   trajectory = random_trajectory(seed, num_steps, num_actions, end)
-  values = jnp.asarray(rng.normal(size=num_steps + 1), jnp.float32)
-  noise = rng.normal(size=(num_steps, num_actions))
+  values = np.float32(rng.normal(size=num_steps + 1))
+  noise = np.float32(0.5 * rng.normal(size=(num_steps, num_actions)))
+  mask = policy_loss.make_mask(trajectory.timestep)
+  trajectory = jax.tree.map(np.asarray, trajectory)
   timestep = trajectory.timestep
-  return policy_loss.Transitions(
-    logits_tm1=trajectory.logits + jnp.asarray(0.5 * noise, jnp.float32),
+  transitions = policy_loss.Transitions(
+    logits_tm1=trajectory.logits + noise,
     behaviour_logits_tm1=trajectory.logits,
     a_tm1=trajectory.previous_action[1:],
     v_tm1=values[:-1],
     v_t=values[1:],
     r_t=timestep.reward[1:],
-    discount_t=discount * timestep.discount[1:],
-    mask_tm1=policy_loss.make_mask(timestep),
+    discount_t=np.float32(discount) * timestep.discount[1:],
+    mask_tm1=mask,
   )
+  return jax.tree.map(jnp.asarray, transitions)
 
 
 def returns_by_definition(r, discount, v, mask, num_steps):

@@ -70,7 +70,14 @@ def test_advantage_actor_critic_equals_the_oracle(lambda_):
 def test_a3c_corrects_nothing_but_lag():
   lagging = loss_streams.random_transitions(3, T)
   current = lagging._replace(behaviour_logits_tm1=lagging.logits_tm1)
-  asynchronous, synchronous = a3c.A3CConfig().loss_fn, a2c.A2CConfig().loss_fn
+  asynchronous, synchronous, not_corrected = (
+    jax.jit(config.loss_fn)
+    for config in (
+      a3c.A3CConfig(),
+      a2c.A2CConfig(),
+      a3c.A3CConfig(correct_lag=False),
+    )
+  )
   chex.assert_trees_all_close(
     asynchronous(current, _Hyperparameters())[:3],
     synchronous(current, _Hyperparameters())[:3],
@@ -84,16 +91,16 @@ def test_a3c_corrects_nothing_but_lag():
     np.minimum(ratio, 1.0) * expected,
     atol=1e-5,
   )
-  not_corrected = a3c.A3CConfig(correct_lag=False).loss_fn
   chex.assert_trees_all_equal(
     not_corrected(lagging, hyperparameters).policy, expected
   )
 
 
+_log_prob = jax.jit(distributions.log_prob)
+
+
 def _old_log_prob(transitions):
-  return distributions.log_prob(
-    transitions.behaviour_logits_tm1, transitions.a_tm1
-  )
+  return _log_prob(transitions.behaviour_logits_tm1, transitions.a_tm1)
 
 
 @pytest.mark.parametrize('value_clip', [np.inf, 0.1])
@@ -141,7 +148,7 @@ def test_ppo_equals_the_oracle(value_clip):
 def test_ppo_without_targets_makes_them_of_the_values_given():
   transitions = loss_streams.random_transitions(0, T)
   advantages, _, ratio, _, _ = _parts(transitions, 0.9)
-  found = clipped_surrogate.ppo_loss(transitions, _Hyperparameters())
+  found = jax.jit(clipped_surrogate.ppo_loss)(transitions, _Hyperparameters())
   clipped = np.clip(ratio, 0.8, 1.2)
   expected = -np.minimum(ratio * advantages, clipped * advantages)
   np.testing.assert_allclose(found.policy, expected, atol=1e-5)
@@ -160,8 +167,9 @@ def test_first_step_of_ppo_has_the_gradient_of_the_policy():
       losses = loss(replaced, _Hyperparameters())
       return jnp.sum(losses.policy + 0.5 * losses.value - losses.entropy)
 
-    values = jnp.append(transitions.v_tm1, transitions.v_t[-1])
-    return jax.grad(total, (0, 1))(transitions.behaviour_logits_tm1, values)
+    values = np.append(transitions.v_tm1, transitions.v_t[-1:])
+    differentiate = jax.jit(jax.grad(total, (0, 1)))
+    return differentiate(transitions.behaviour_logits_tm1, values)
 
   chex.assert_trees_all_close(
     gradient(clipped_surrogate.ppo_loss),
@@ -198,7 +206,7 @@ def test_gradients_equal_finite_differences():
       moved[index] += sign * step
       ends.append(oracle(moved))
     expected[index] = (ends[0] - ends[1]) / (2 * step)
-  found = jax.grad(loss)(transitions.logits_tm1)
+  found = jax.jit(jax.grad(loss))(transitions.logits_tm1)
   np.testing.assert_allclose(found, expected, atol=1e-5)
   assert np.any(np.all(np.abs(expected) < 1e-9, -1))
 
@@ -206,8 +214,8 @@ def test_gradients_equal_finite_differences():
 def test_advantages_are_normalized_over_the_whole_batch():
   streams = [loss_streams.random_transitions(seed, T) for seed in range(3)]
   streams[0] = streams[0]._replace(mask_tm1=jnp.zeros(T))
-  batch = jax.tree.map(lambda *x: jnp.stack(x, 1), *streams)
-  targets = clipped_surrogate.make_targets(batch, _Hyperparameters())
+  batch = jax.tree.map(lambda *x: np.stack(x, 1), *streams)
+  targets = jax.jit(clipped_surrogate.make_targets)(batch, _Hyperparameters())
   mask = np.asarray(batch.mask_tm1) != 0
   raw = np.stack([_parts(x, 0.9)[0] for x in streams], 1)
   live = raw[mask]
@@ -227,16 +235,19 @@ def test_equal_advantages_and_no_advantages_become_zero():
 
 def test_padding_changes_no_loss_and_has_none():
   hyperparameters = _Hyperparameters()
-  for loss in (
-    advantage_actor_critic.advantage_actor_critic_loss,
-    clipped_surrogate.ppo_loss,
-    v_trace.vtrace_loss,
+  for loss in map(
+    jax.jit,
+    (
+      advantage_actor_critic.advantage_actor_critic_loss,
+      clipped_surrogate.ppo_loss,
+      v_trace.vtrace_loss,
+    ),
   ):
     transitions = loss_streams.random_transitions(1, T)
     short = loss(transitions, hyperparameters)
     long = loss(rollouts.pad(transitions, T + 4), hyperparameters)
     for name in ('policy', 'value', 'entropy'):
-      found = getattr(long, name)
+      found = np.asarray(getattr(long, name))
       np.testing.assert_allclose(found[:T], getattr(short, name), rtol=1e-6)
       np.testing.assert_array_equal(found[T:], np.zeros(4))
 
@@ -250,17 +261,19 @@ def test_padding_to_less_is_refused():
 def test_loss_of_steps_is_that_of_their_streams():
   """With targets nothing looks ahead: steps can be shuffled."""
   streams = [loss_streams.random_transitions(seed, T) for seed in range(2)]
-  batch = jax.tree.map(lambda *x: jnp.stack(x, 1), *streams)
-  targets = clipped_surrogate.make_targets(batch, _Hyperparameters())
+  batch = jax.tree.map(lambda *x: np.stack(x, 1), *streams)
+  targets = jax.jit(clipped_surrogate.make_targets)(batch, _Hyperparameters())
   batch = batch._replace(targets=targets)
-  losses = jax.vmap(clipped_surrogate.ppo_loss, (1, None))(
+  losses = jax.jit(jax.vmap(clipped_surrogate.ppo_loss, (1, None)))(
     batch, _Hyperparameters()
   )
   order = np.random.default_rng(0).permutation(2 * T)
-  steps = jax.tree.map(lambda x: x[order], rollouts.flatten(batch))
-  found = clipped_surrogate.ppo_loss(steps, _Hyperparameters())
+  steps = jax.tree.map(
+    lambda x: np.asarray(x)[order], jax.jit(rollouts.flatten)(batch)
+  )
+  found = jax.jit(clipped_surrogate.ppo_loss)(steps, _Hyperparameters())
   np.testing.assert_allclose(
-    found.policy, losses.policy.T.reshape(-1)[order], rtol=1e-6
+    found.policy, np.asarray(losses.policy).T.reshape(-1)[order], rtol=1e-6
   )
 
 

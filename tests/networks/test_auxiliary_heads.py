@@ -9,11 +9,15 @@ from ftwax.networks import auxiliary_heads
 NUM_ACTIONS = {'move': 3, 'turn': 5}
 
 
+def make_head(make):
+  """Returns the functions of a head, compiled."""
+  transformed = hk.without_apply_rng(hk.transform(lambda x: make()(x)))
+  return hk.Transformed(*map(jax.jit, transformed))
+
+
 def make_pixel_control(num_actions, **kwargs):
-  return hk.without_apply_rng(
-    hk.transform(
-      lambda x: auxiliary_heads.PixelControlHead(num_actions, **kwargs)(x)
-    )
+  return make_head(
+    lambda: auxiliary_heads.PixelControlHead(num_actions, **kwargs)
   )
 
 
@@ -43,7 +47,7 @@ def test_pixel_control_enlarges_by_a_transposed_convolution(key):
   features = jax.random.normal(key, (1, 4))
   params = head.init(key, features)
   name = 'pixel_control_head'
-  small = features @ params[f'{name}/linear']['w']
+  small = np.asarray(features) @ np.asarray(params[f'{name}/linear']['w'])
   small = np.maximum(small, 0.0).reshape(2, 3, channels)
   weights = np.asarray(params[f'{name}/enlarge']['w'])
   weights = weights.reshape(3, 3, channels, 3, 3, channels)
@@ -54,11 +58,9 @@ def test_pixel_control_enlarges_by_a_transposed_convolution(key):
       large[3 * row + i, 3 * column + j] += small[row, column] @ kernel
   large = np.maximum(large[3 : 3 + 5, 3 : 3 + 7], 0.0)
 
-  last = hk.without_apply_rng(
-    hk.transform(lambda x: hk.Conv2D(1 + 3, 4, name='values')(x))
-  )
-  values = last.apply(
-    {'values': params[f'{name}/values']}, jnp.asarray(large, jnp.float32)[None]
+  last = make_head(lambda: hk.Conv2D(1 + 3, 4, name='values'))
+  values = np.asarray(
+    last.apply({'values': params[f'{name}/values']}, np.float32(large)[None])
   )
   advantages = values[..., 1:]
   expected = (
@@ -73,11 +75,9 @@ def test_pixel_control_of_a_signal_has_one_dimension(key):
   head = make_pixel_control(NUM_ACTIONS, grid_shape=(cells,), num_channels=2)
   features = jax.random.normal(key, (2, 4))
   params = head.init(key, features)
-  leaves, structure = jax.tree.flatten(params)
-  keys = jax.random.split(key, len(leaves))
-  params = structure.unflatten(
-    jax.random.normal(one, leaf.shape)
-    for one, leaf in zip(keys, leaves, strict=True)
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), params
   )
   found = head.apply(params, features)
   exact = jax.tree.map(np.float64, params)
@@ -128,9 +128,7 @@ def test_bad_pixel_control(key):
 
 
 def test_reward_prediction_reads_frames_in_their_order(key):
-  head = hk.without_apply_rng(
-    hk.transform(lambda x: auxiliary_heads.RewardPredictionHead(8)(x))
-  )
+  head = make_head(lambda: auxiliary_heads.RewardPredictionHead(8))
   embeddings = jax.random.normal(key, (3, 2, 5))
   params = head.init(key, embeddings)
   logits = head.apply(params, embeddings)
@@ -140,7 +138,7 @@ def test_reward_prediction_reads_frames_in_their_order(key):
     params['reward_prediction_head/linear_1'],
   )
   for row in range(2):
-    x = np.concatenate([embeddings[frame, row] for frame in range(3)])
+    x = np.concatenate(np.asarray(embeddings)[:, row])
     x = np.maximum(x @ np.array(hidden['w']) + np.array(hidden['b']), 0)
     expected = x @ np.array(last['w']) + np.array(last['b'])
     np.testing.assert_allclose(logits[row], expected, atol=1e-5)

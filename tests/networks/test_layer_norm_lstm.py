@@ -146,38 +146,39 @@ def test_an_unroll_and_its_gradients_equal_the_equations(
     return unroll_by_definition(params, inputs, start, state, draws)
 
   def differentiate(function):
-    def objective(*arguments):
-      leaves = jax.tree.leaves(function(*arguments))
-      return sum(jnp.sum(jnp.sin((i + 1) * x)) for i, x in enumerate(leaves))
+    """Returns a function of its outputs and gradients, compiled as one."""
 
-    return jax.grad(objective, (0, 1, 2))
+    def objective(*arguments):
+      outputs = function(*arguments)
+      leaves = enumerate(jax.tree.leaves(outputs))
+      return sum(jnp.sum(jnp.sin((i + 1) * x)) for i, x in leaves), outputs
+
+    return jax.jit(jax.value_and_grad(objective, (0, 1, 2), has_aux=True))
 
   with jax.enable_x64(True):  # Rounding would hide small differences.
     arguments = jax.tree.map(lambda x: jnp.float64(np.asarray(x)), arguments)
     drawn['draws'] = draws = jnp.float64(np.asarray(draws))
-    for found, expected in (
-      (jax.jit(ours), jax.jit(reference)),
-      (jax.jit(differentiate(ours)), jax.jit(differentiate(reference))),
-    ):
-      jax.tree.map(
-        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9),
-        found(*arguments),
-        expected(*arguments),
-      )
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9),
+      differentiate(ours)(*arguments),
+      differentiate(reference)(*arguments),
+    )
 
 
 def test_zero_inputs_have_small_gradients():
   """All gates are equal there, which a norm could divide by almost zero."""
   init, initial_state, _, unroll = make(CORE.replace(dropout=None))
-  params = init(jax.random.PRNGKey(0), jnp.ones((B, INPUTS)))
+  params = jax.jit(init)(jax.random.PRNGKey(0), np.ones((B, INPUTS), 'f'))
 
   def objective(params, inputs):
     start = jnp.zeros((T, B), bool)
     output, _ = unroll(params, inputs, start, initial_state({}, B))
     return jnp.sum(jnp.sin(1.0 + output.features))
 
-  gradients = jax.grad(objective, (0, 1))(params, jnp.zeros((T, B, INPUTS)))
-  assert max(np.abs(x).max() for x in jax.tree.leaves(gradients)) < 100.0
+  differentiate = jax.jit(jax.grad(objective, (0, 1)))
+  gradients = differentiate(params, np.zeros((T, B, INPUTS), 'f'))
+  for leaf in jax.tree.leaves(gradients):
+    assert np.abs(np.asarray(leaf)).max() < 100.0
 
 
 @pytest.mark.parametrize(
@@ -194,25 +195,32 @@ def test_masks_are_functions_of_seeds(core):
   inputs, start, _, _ = data()
   params = random_params(init)
   state = initial_state({}, B)
-  seeds = jnp.arange(T * B).reshape(T, B)
+  seeds = np.arange(T * B, dtype=np.int32).reshape(T, B)
 
-  def features(seeds, inputs=inputs):
+  @jax.jit
+  def unroll_seeded(params, seeds, inputs):
     with noise.seeded(seeds):
       return unroll(params, inputs, start, state)[0].features
+
+  @jax.jit
+  def step_seeded(params, seeds, inputs, start, state):
+    with noise.seeded(seeds):
+      return step(params, inputs, recurrence.reset_state(start, state))
+
+  def features(seeds, inputs=inputs):
+    return np.asarray(unroll_seeded(params, seeds, inputs))
 
   found = features(seeds)
   np.testing.assert_array_equal(features(seeds), found)
   assert np.abs(features(seeds + 1) - found).max() > 1e-2
   np.testing.assert_array_equal(features(None), features(None))
   by_steps, after = [], state
-  for t in range(T):
-    with noise.seeded(seeds[t]):
-      after = recurrence.reset_state(start[t], after)
-      output, after = step(params, inputs[t], after)
+  for row in zip(seeds, np.asarray(inputs), np.asarray(start), strict=True):
+    output, after = step_seeded(params, *row, after)
     by_steps.append(output.features)
-  np.testing.assert_allclose(jnp.stack(by_steps), found, atol=2e-5)
+  np.testing.assert_allclose(np.stack(by_steps), found, atol=2e-5)
   # Rows with the same input differ by their masks alone.
-  same = features(seeds, jnp.ones_like(inputs))[0]
+  same = features(seeds, np.ones_like(inputs))[0]
   assert np.abs(same[0] - same[1]).max() > 1e-2
 
 
@@ -220,12 +228,17 @@ def test_dropped_candidates_keep_their_mean():
   """Of a plain cell from the zero state: sigmoid(i) dropout(tanh(g))."""
   init, initial_state, step, _ = make(cores.LSTM(H, dropout=RATE))
   params = random_params(init)
-  inputs = jnp.tile(data()[0][:1, 0], (4000, 1))
-  state = initial_state({}, len(inputs))
-  with noise.seeded(jnp.arange(len(inputs))):
-    cells = step(params, inputs, state)[1].cell
-  whole = step(params, inputs, state)[1].cell[0]
-  share = np.mean(np.asarray(cells) == 0.0, axis=0)
+  inputs = np.tile(np.asarray(data()[0])[:1, 0], (4000, 1))
+
+  @jax.jit
+  def step_from_zero(params, seeds, inputs):
+    with noise.seeded(seeds):
+      return step(params, inputs, initial_state({}, len(inputs)))[1].cell
+
+  seeds = np.arange(len(inputs), dtype=np.int32)
+  cells = np.asarray(step_from_zero(params, seeds, inputs))
+  whole = np.asarray(step_from_zero(params, None, inputs))[0]
+  share = np.mean(cells == 0.0, axis=0)
   np.testing.assert_allclose(share, RATE, atol=0.04)
   np.testing.assert_allclose(np.mean(cells, axis=0), whole, rtol=0.1)
   np.testing.assert_allclose(
@@ -242,10 +255,12 @@ def test_kernels_of_the_plain_cell_are_not_used(core, monkeypatch):
   monkeypatch.setattr(recurrent_kernels, 'lstm', fail)
   init, initial_state, _, unroll = make(core)
   inputs, start, _, _ = data()
-  unroll(random_params(init), inputs, start, initial_state({}, B))
+  arguments = inputs, start, initial_state({}, B)
+  jax.eval_shape(unroll, random_params(init), *arguments)
   init, initial_state, _, unroll = make(cores.LSTM(16))
+  arguments = inputs, start, initial_state({}, B)
   with pytest.raises(AssertionError, match='another cell'):
-    unroll(random_params(init), inputs, start, initial_state({}, B))
+    jax.eval_shape(unroll, random_params(init), *arguments)
 
 
 LAYERS = {
@@ -267,10 +282,10 @@ def test_any_core_of_one_size_is_a_layer(name):
   core = cores.StackedLSTM((8, 16), layer=layer)
   init, initial_state, step, _ = make(core)
   inputs = data()[0][0]
-  params = init(jax.random.PRNGKey(0), inputs)
+  params = jax.jit(init)(jax.random.PRNGKey(0), inputs)
   names = {name.split('/')[2] for name in params}
   assert names == {'layer_0', 'layer_1'}
-  output, after = step(params, inputs, initial_state({}, B))
+  output, after = jax.jit(step)(params, inputs, initial_state({}, B))
   sizes = [x.shape[-1] for x in output.auxiliary['layers']]
   assert sizes == ([4, 4] if isinstance(layer, cores.DNC) else [8, 16])
   np.testing.assert_array_equal(output.features, output.auxiliary['layers'][1])
