@@ -104,9 +104,17 @@ def pytest_configure(config):
     config.pluginmanager.register(_NamesFailures(terminal))
 
 
+# Folders whose files take long. They begin first, since a process that ends
+# with such a file works alone.
+_LONG = ('agents', 'docs', 'experiments', 'runtime', 'web')
+
+
 @pytest.hookimpl(tryfirst=True)  # Before -m selects.
 def pytest_collection_modifyitems(items):
   tests = pathlib.Path(__file__).parent
+  items.sort(
+    key=lambda item: item.path.relative_to(tests).parts[0] not in _LONG
+  )
   for item in items:
     path = item.path.relative_to(tests).as_posix()
     if path.startswith(tuple(_REVERB_HALF)):
