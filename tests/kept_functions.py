@@ -6,16 +6,18 @@ Python: JAX finds a function by what it computes. Machine code is of one version
 of JAX and one kind of processor; so is the folder.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
 import pathlib
 import platform
 import shutil
+import stat
 import sys
 import time
 
-_MODULES = pathlib.Path(__file__).parents[1] / '.pytest_cache' / 'modules'
+_OWN = pathlib.Path(__file__).parents[1] / '.pytest_cache'
 
 # A session of all fast tests leaves about half of this.
 _MAX_BYTES = 3_000_000_000
@@ -24,9 +26,18 @@ _SECONDS_KEPT = 86_400
 
 
 def find_root():
-  """Returns where the folders of functions are, in the user's cache."""
-  base = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
-  return pathlib.Path(base) / 'ftwax' / 'tests'
+  """Returns where the folders of functions are, made if needed.
+
+  It is in the user's cache; where that cannot be written, in the clone.
+  """
+  try:
+    base = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+    root = pathlib.Path(base) / 'ftwax' / 'tests'
+    # Its machine code is run: it is the user's alone.
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+  except (OSError, RuntimeError):  # Without a home.
+    return _OWN / 'compiled'
+  return root if os.access(root, os.W_OK) else _OWN / 'compiled'
 
 
 def make_folder(root=None):
@@ -39,18 +50,18 @@ def make_folder(root=None):
   root = root or find_root()
   folder = root / _key()
   for other in root.iterdir() if root.is_dir() else ():
+    if not other.is_dir():
+      continue
     is_old = time.time() - other.stat().st_mtime > _SECONDS_KEPT
     if is_old and other != folder:
       shutil.rmtree(other, ignore_errors=True)
     elif _size(other) > _MAX_BYTES:
       _remove_older_half(other)
-  # Its machine code is run: it is the user's alone.
-  root.mkdir(parents=True, exist_ok=True, mode=0o700)
-  folder.mkdir(exist_ok=True, mode=0o700)
+  folder.mkdir(parents=True, exist_ok=True, mode=0o700)
   return folder
 
 
-def keep_modules(folder=_MODULES):
+def keep_modules(folder=_OWN / 'modules'):
   """Keeps compiled modules there, in this process and in those it starts.
 
   It begins anew once it is large; Python finds out which modules are old.
@@ -76,8 +87,7 @@ def _key():
 
 def _remove_older_half(folder):
   """Removes files, oldest first, until half of what is kept at most is left."""
-  files = [(path, path.stat()) for path in folder.iterdir()]
-  files.sort(key=lambda file: file[1].st_mtime)
+  files = sorted(_files(folder), key=lambda file: file[1].st_mtime)
   size = sum(status.st_size for _, status in files)
   for path, status in files:
     if size <= _MAX_BYTES / 2:
@@ -87,4 +97,13 @@ def _remove_older_half(folder):
 
 
 def _size(folder):
-  return sum(path.stat().st_size for path in folder.rglob('*'))
+  return sum(status.st_size for _, status in _files(folder))
+
+
+def _files(folder):
+  """Returns files and their status, without those that others remove."""
+  found = []
+  for path in folder.rglob('*'):
+    with contextlib.suppress(FileNotFoundError):
+      found.append((path, path.stat()))
+  return [file for file in found if stat.S_ISREG(file[1].st_mode)]

@@ -49,6 +49,14 @@ def test_clones_and_pythons_share_a_folder_of_the_user(tmp_path, monkeypatch):
     assert modes == {0o700}
 
 
+def test_functions_are_kept_in_the_clone_of_a_user_without_a_cache(
+  tmp_path, monkeypatch
+):
+  (tmp_path / 'file').write_text('')
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
+  assert '.pytest_cache' in kept_functions.find_root().parts
+
+
 _KEEPS_MODULES = """
 import pathlib, subprocess, sys
 import kept_functions
