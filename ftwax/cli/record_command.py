@@ -57,9 +57,8 @@ def run(options: Options) -> int:
     )
   if (options.minari is None) == (not options.run):
     raise ValueError(
-      f'run ({options.run!r}) must be given, or else --minari'
-      f' ({options.minari!r}); choose one of the two, such as'
-      ' capture_the_flag.'
+      'run must be given, or else --minari, and not both; choose e.g. ftwax'
+      ' record capture_the_flag.'
     )
   if options.run:
     options = dataclasses.replace(options, run=sources.find_run(options.run))

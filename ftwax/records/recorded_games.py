@@ -110,6 +110,11 @@ def check(
   directory: str | os.PathLike[str], spec: types.EnvironmentSpec
 ) -> None:
   """Raises a ValueError unless games with these specs were recorded."""
+  if not (pathlib.Path(directory) / FILE).exists():
+    raise ValueError(
+      f'demonstrations ({directory}) must be a directory of recorded games, and'
+      f' has no {FILE}; record some by ftwax record.'
+    )
   recorded = read_game(directory).environment.public
   for name in _SPECS:
     own, other = getattr(spec.public, name), getattr(recorded, name)

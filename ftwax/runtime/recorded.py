@@ -25,6 +25,8 @@ def check(parts: prepare.Prepared) -> None:
       another game, or do not fit into memory.
   """
   agent, source = parts.experiment.agent, parts.experiment.demonstrations
+  if parts.experiment.replay == replay_options.REVERB:
+    check_reverb(parts)
   _read_frozen(parts)
   learns = auxiliary.DEMONSTRATIONS in auxiliary.sources(agent.all_tasks)
   if parts.experiment.offline:
@@ -42,11 +44,6 @@ def check(parts: prepare.Prepared) -> None:
       " choose --tasks=clone, in Python tasks=('clone',), or leave them out."
     )
   spec = parts.spec.environment
-  if parts.experiment.replay == replay_options.REVERB:
-    raise ValueError(
-      f"demonstrations ({source}) must be None with replay='reverb'; choose"
-      " replay='functional'."
-    )
   recorded_games.check(source, spec)
   memory_checks.check_recorded(
     source,
@@ -54,6 +51,18 @@ def check(parts: prepare.Prepared) -> None:
     (spec, recorded_games.read_game(source).environment),
     parts.replays.template,
   )
+
+
+def check_reverb(parts: prepare.Prepared) -> None:
+  """Raises a ValueError if a task learns from files, beside Reverb's tables."""
+  gone = {task.name for task in parts.experiment.agent.all_tasks}
+  gone -= {task.name for task in without(parts.experiment.agent).all_tasks}
+  if gone:
+    raise ValueError(
+      f'tasks ({", ".join(sorted(gone))}) must learn from no files with'
+      " replay='reverb'; leave them out, or choose replay='functional' and"
+      " runtime='local'."
+    )
 
 
 def _check_offline(parts: prepare.Prepared) -> None:
@@ -142,8 +151,7 @@ def _read_policy(task: Any, parts: prepare.Prepared) -> frozen.FrozenPolicy:
   if not task.run:
     raise ValueError(
       f'run of {task.name} must be the directory of a run, and is not set;'
-      f' choose --set agent.tasks.{task.name}.run=RUN, in Python'
-      f' tasks.{type(task).__name__}(run=...).'
+      f' choose --run=RUN, in Python tasks.{type(task).__name__}(run=...).'
     )
   try:
     with import_guard.guarded():

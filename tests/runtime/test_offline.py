@@ -112,19 +112,27 @@ def test_environments_in_python_serve_evaluations_alone(folder, tmp_path):
   assert _Counting.steps
 
 
-def test_members_differ_and_share_the_games(folder, tmp_path):
+@pytest.mark.parametrize('num_devices', [1, 2])
+def test_members_differ_and_share_the_games(folder, tmp_path, num_devices):
+  num_members = 2 * num_devices
   experiment = make_offline(
     folder,
     agent={'learning_rate': hyperparameters.LogUniform(1e-4, 1e-2)},
-    population=population_config.PopulationConfig(3, exploits=False),
-    num_environments=3,
+    population=population_config.PopulationConfig(num_members, exploits=False),
+    num_environments=num_members,
     max_num_actor_steps=1_000,
   )
-  state = ftwax.run(experiment, run_dir=tmp_path / 'run').state
+  state = ftwax.run(
+    experiment,
+    500,
+    2,
+    run_dir=tmp_path / 'run',
+    devices=jax.devices()[:num_devices],
+  ).state
   rates = np.asarray(state.hyperparameters.learning_rate)
-  assert len(set(rates.tolist())) == 3
+  assert len(set(rates.tolist())) == num_members
   leaf = jax.tree.leaves(state.params)[0]
-  assert len(leaf) == 3 and (leaf[0] != leaf[1]).any()
+  assert len(leaf) == num_members and (leaf[0] != leaf[1]).any()
 
 
 def _gradient(tasks_of_agent, **options):
@@ -242,3 +250,18 @@ def test_runtimes_and_periods_that_need_games_are_refused(folder, tmp_path):
       run_dir=tmp_path / 'run',
     )
   assert not (tmp_path / 'run').exists()
+
+
+def test_one_member_on_two_devices_learns_the_same(folder, tmp_path):
+  experiment = make_offline(folder, max_num_actor_steps=200)
+  one, two = (
+    ftwax.run(
+      experiment, run_dir=tmp_path / str(n), devices=jax.devices()[:n]
+    ).state.params
+    for n in (1, 2)
+  )
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4),
+    one,
+    two,
+  )

@@ -222,6 +222,10 @@ def test_a_run_goes_on_with_the_same_games_elsewhere_alone(folder, tmp_path):
     ({'agent': {'tasks': ()}}, 'must be learned from by a task of the agent'),
     ({'environment': catch.make(6, 4)}, r'observations.*are of one with'),
     (
+      {'replay': 'reverb'},
+      r"tasks \(clone\) must learn from no files with replay='reverb'",
+    ),
+    (
       {'agent': {'tasks': (tasks.Clone(burn_in=LENGTH),)}},
       r'burn_in \(6\) of Clone must be below sequence_length',
     ),
@@ -235,7 +239,10 @@ def test_what_does_not_go_together_is_told(folder, change, message):
 def test_after_training_nothing_needs_the_folder(folder, tmp_path):
   experiment = make_experiment(tmp_path / 'gone')
   parts = prepare.prepare(experiment)
-  with pytest.raises(ValueError, match='cannot be read'):
+  with pytest.raises(
+    ValueError,
+    match=r'gone\) must be a directory of recorded games, and has no',
+  ):
     recorded.check(parts)
   agent = experiment.agent.replace(
     tasks=('value_replay', 'clone'),

@@ -38,6 +38,7 @@ from ftwax.runtime import (
   generations,
   live_page,
   prepare,
+  recorded,
   run_records,
   runs,
   signals,
@@ -99,7 +100,9 @@ def make_program(
   """
   period = evaluation.make_period(eval_every)
   settings = settings or settings_lib.Settings()
-  runner.check(prepare.prepare(experiment), settings)
+  parts = prepare.prepare(experiment)
+  runner.check(parts, settings)
+  recorded.check_reverb(parts)
   if settings.cluster != settings_lib.LOCAL:
     raise ValueError(
       f'cluster ({settings.cluster!r}) must be {settings_lib.LOCAL!r} with'

@@ -64,6 +64,7 @@ def run_experiment(
     # Before the directory is made, since the extra acme may not be there.
     from ftwax.runtime.distributed import launchpad_program
 
+    recorded.check_reverb(parts)
     directory = runs.open_run_directory(experiment, run_dir, resume)
     recorded.pin(parts, directory, resume)
     return launchpad_program.run_experiment(
