@@ -1,4 +1,4 @@
-"""Records games of a run's agents, of scripts or of people, to learn from.
+"""Records games of agents, scripts or people, to learn from.
 
     ftwax record capture_the_flag --players=tactician --games=500 --out=games
     ftwax record capture_the_flag --saved=runs/games --out=games

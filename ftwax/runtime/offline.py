@@ -91,7 +91,7 @@ class _Run:
     self._parts = parts
     self._experiment = parts.experiment
     self._records = records
-    self._stack = stack
+    del stack  # Nothing is to be closed.
     agent, num_members = self._experiment.agent, self._num_members
     self._steps_per_update = (
       num_members * agent.batch_size * agent.sequence_length

@@ -1,5 +1,7 @@
 """Agents learn from recorded games alone."""
 
+import functools
+
 import dm_env
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ from test_recorded import GAME, LENGTH, make_experiment, record
 import ftwax
 from ftwax import hyperparameters
 from ftwax.agents import ppo
-from ftwax.agents.actor_critic import joint_loss, tasks
+from ftwax.agents.actor_critic import joint_loss, learning, tasks
 from ftwax.environments import curricula, functional
 from ftwax.population import players, population_config
 from ftwax.records import loggers
@@ -264,4 +266,24 @@ def test_one_member_on_two_devices_learns_the_same(folder, tmp_path):
     lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4),
     one,
     two,
+  )
+
+
+def test_updates_of_a_call_are_those_of_several_calls(folder):
+  parts = prepare.prepare(make_offline(folder))
+  sources = recorded.load(parts)
+  before = parts.learner.init(jax.random.PRNGKey(0))
+  learn = functools.partial(learning.learn_offline, parts.learner)
+  at_once, (metrics, skipped) = jax.jit(learn, static_argnums=(0, 3))(
+    3, before, sources, 16
+  )
+  assert metrics['loss'].shape == skipped.shape == (3,)
+  step = jax.jit(learn, static_argnums=(0, 3))
+  state = before
+  for _ in range(3):
+    state, _ = step(1, state, sources, 16)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5),
+    at_once.params,
+    state.params,
   )
