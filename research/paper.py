@@ -364,7 +364,8 @@ def knowledge(options: Options) -> Found:
     _resampled(states, _probe(states, stray), stray)
     for states in (record.states, record.untrained)
   ]
-  is_shown = config_of(options).observation == 'features'
+  # Vectors of both views say which flags are at home.
+  is_shown = config_of(options).observation in ('features', 'rays')
   seen = '; observations show it' if is_shown else ''
   return _compare(*areas, _percentiles, seen)
 
@@ -1010,9 +1011,10 @@ not tried.
 A score is 1 for a win and 0.5 for a draw; of several the lowest is shown. A
 claim holds if the 95% interval, over {{options.games}} games or over seeds,
 excludes the opposite. Members of `{{options.run}}` play, seed {{options.seed}},
-the library's `first_person` in the last column, and
-other runs where a row needs them. `uv run research/paper.py --budget=gpu`
-trains those, computes the rows and writes this page.
+and other runs where a row needs them. `uv run research/paper.py --budget=gpu`
+trains those, computes the rows and writes this page. The last column has the
+library's `first_person`, [one run](how_to/first_person.md#the-population) with
+members weaker than the small agents beside them.
 
 In the picture the own base is on the left. Below are the first {_FILM_STEPS}
 steps of a game of two copies of a member, in blue, against two attackers:
