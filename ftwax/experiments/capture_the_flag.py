@@ -70,7 +70,7 @@ class Options(launch.Options):
   num_devices: int = 2
   long: bool = flags.flag(False, 'Eight members, 160M steps, wide priors.')
   gpu: bool = flags.flag(False, 'Thousands of games at a time, for a GPU.')
-  num_members: int = flags.flag(4, 'Members of the population.')
+  num_members: int = flags.flag(2, 'Members of the population.')
   agent: str = flags.flag(
     'small',
     'A small agent without auxiliary tasks, or all parts of the FTW agent.',
@@ -92,7 +92,7 @@ class Options(launch.Options):
   )
   max_delay: int = flags.flag(0, 'Most steps that actions come late.')
   burn_in_games: int = flags.flag(
-    1500, 'Games a member plays between chances to copy another member.'
+    400, 'Games a member plays between chances to copy another member.'
   )
   games_per_pair: int = flags.flag(
     26, 'Tournament games between each pair of players.'
@@ -103,16 +103,16 @@ class Options(launch.Options):
     kind = 'long' if self.long else self.agent
     if self.gpu:
       return {'num_devices': 1, 'eval_every': 0, **_GPU_SIZES[kind]}
-    if self.game == 'small_cue' and not self.long:
+    if self.game in MEMORY_GAMES and kind == 'small':
       kind = self.game
-    return _SIZES['taught' if self.is_taught else kind]
+    return _SIZES[kind]
 
   @property
-  def is_taught(self) -> bool:
-    """Whether small agents of a short run learn from recorded games, too."""
-    is_short = self.agent == 'small' and not (self.long or self.gpu)
+  def is_short(self) -> bool:
+    """Whether it is a short run of small agents in no game for memories."""
     needs_memory = self.game in MEMORY_GAMES
-    return self.demonstrations is not None and is_short and not needs_memory
+    is_long = self.long or self.gpu
+    return self.agent == 'small' and not (is_long or needs_memory)
 
   def rules(self) -> capture_the_flag.CaptureTheFlagConfig:
     """Returns the rules with the changes of `environment`."""
@@ -142,7 +142,7 @@ def _sizes(
 
 _SIZES = {
   'small': {},
-  'taught': _sizes(8_000_000, 2, 32, 400),
+  'cue': _sizes(8_000_000, 4, 32, 1500),
   'small_cue': {
     'max_num_actor_steps': 2_000_000,
     'eval_every': 500_000,
@@ -223,8 +223,14 @@ _NARROW_RANGES = {
   'i_was_tagged_with_flag': (-0.2, 0.0),
   'i_was_tagged_without_flag': (-0.1, 0.0),
 }
-# Members of a short run that hardly value the flag would not learn in time.
-_TAUGHT_RANGES = {**_NARROW_RANGES, 'i_picked_up_the_flag': (0.3, 0.5)}
+# Members of a short run that hardly value the flag, or tags, would not learn in
+# time to fetch the one and to stop who carries theirs.
+_SHORT_RANGES = {
+  **_NARROW_RANGES,
+  'i_picked_up_the_flag': (0.3, 0.5),
+  'i_tagged_opponent_with_flag': (0.2, 0.4),
+  'i_tagged_opponent_without_flag': (0.1, 0.2),
+}
 # As long as nobody tells games apart, capturing must pay on the whole, and in
 # games of the other kind it must not.
 _CUE_RANGES = {
@@ -295,7 +301,7 @@ def make_game_config(
 
 
 def make_config(options: Options) -> ppo.PPOConfig:
-  """Returns the agent's config, small enough for four members on two cores."""
+  """Returns the agent's config, small enough for two cores."""
   game = options.rules()
   # An update takes at least one rollout of each seat of a member.
   num_rows = len(game.teams) * options.num_environments // options.num_members
@@ -334,7 +340,14 @@ def make_config(options: Options) -> ppo.PPOConfig:
     config = config.replace(
       separate_value=True, value_core=cores.FeedForward(_SIZE)
     )
-  if options.is_taught:
+  if options.is_short:
+    # With less of both, policies are nearly deterministic after a tenth of the
+    # run, and hardly change any more.
+    config = config.replace(
+      learning_rate=hyperparameters.LogUniform(2e-3, 3e-3),
+      entropy_cost=hyperparameters.LogUniform(6e-3, 1e-2),
+    )
+  if options.is_short and options.demonstrations is not None:
     # Rates with which four epochs change policies by a KL of some 0.02.
     config = config.replace(
       num_epochs=4,
@@ -468,8 +481,8 @@ def _event_priors(options: Options) -> tuple[Any, ...]:
     ranges, other = _WIDE_RANGES, (-1.0, 1.0)
   elif options.game in MEMORY_GAMES:
     ranges = _CUE_RANGES
-  elif options.is_taught:
-    ranges = _TAUGHT_RANGES
+  elif options.is_short:
+    ranges = _SHORT_RANGES
   return tuple(
     hyperparameters.Uniform(*ranges.get(name, other))
     for name in capture_the_flag.EVENT_NAMES

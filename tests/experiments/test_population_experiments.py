@@ -102,8 +102,8 @@ def test_the_main_job_has_games_for_memories():
 @pytest.mark.parametrize(
   ('flags', 'batch_size'),
   [
-    ([], 32),
-    (['--num_environments=2048'], 2048),
+    ([], 64),
+    (['--num_environments=2048'], 4096),
     (['--num_members=8'], 32),
     (['--game=small_cue'], 128),
   ],
