@@ -17,7 +17,9 @@ PAGE = ROOT / 'docs' / 'how_to' / 'metrics.md'
 
 # Stands for the part of a name that the task or the opponent gives.
 _WILD = re.compile(r'[A-Z]{2,}')
-_TASK = re.compile('^(latent_kl|pixel_control|reward_prediction|value_replay)_')
+_TASK = re.compile(
+  '^(clone|latent_kl|pixel_control|reward_prediction|stay_close|value_replay)_'
+)
 
 
 def _documented():
