@@ -1,5 +1,7 @@
 """The Python of each page runs: shortened by default, slow ones as printed."""
 
+import functools
+import itertools
 import pathlib
 import re
 
@@ -9,10 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import random_batches
 
+import ftwax
 from ftwax.cli import sources, tasks
 from ftwax.population import evolution, exploring, population_config
 from ftwax.population import state as state_lib
+from ftwax.runtime import run_records, runs
+from ftwax.runtime.device import train
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
 
@@ -30,12 +36,14 @@ PAGES = [
 # Those that take long even shortened.
 _LONG = {
   'btgym',
+  'gpu',  # tests/runtime/test_sweeps.py
   'go_on_from_a_checkpoint',  # tests/runtime/test_initial_state.py
   'loss',
   'memory',
   'pettingzoo',
   'population',  # tests/runtime/test_device_population.py
   'reading_a_run',
+  'recorded_games',  # tests/runtime/test_{recorded,offline,stay_close}.py
   'scaling',
   'several_devices',
   'several_seeds',
@@ -45,6 +53,17 @@ _LONG = {
   'use_only_the_networks',
   'your_own_game',
   'your_own_network',
+}
+
+# Numbers of runs of pages that are traced, not executed: compiling takes most
+# of a page's time. Other tests run what they show; slow tests run the pages.
+_TRACED = {
+  'atari': (0,),  # tests/agents/test_sharded_learner.py learns from frames.
+  'capture_the_flag': (0,),  # tests/experiments/test_device_experiments.py
+  'team_critic': (0,),  # tests/agents/test_team_critic.py
+  'your_own_core': (0,),  # tests/agents/test_parts.py
+  'your_own_jax_environment': (0,),  # The page's next block trains as well.
+  'your_own_task': (0,),  # tests/agents/test_parts.py
 }
 
 # Pages of acme and Reverb say so below their titles.
@@ -61,6 +80,7 @@ _SHORTER = (
   (r'num_updates = \d+', 'num_updates = 2'),
   (r'num_steps=250', 'num_steps=5'),
   (r'seeds=range\(3\)', 'seeds=range(1)'),
+  (r"  'LSTM': functools.*\n", ''),  # Others of a comparison are left.
   (r"jax\.config\.update\('jax_num_cpu_devices'.*\n", ''),
 )
 
@@ -79,14 +99,19 @@ def _has_exploiters(names):
 
 def _changes_the_game(names):
   """Returns whether players count the new event, and a capture ends a game."""
-  state, timestep = names['carrying'].reset(jax.random.PRNGKey(0))
-  scored = state._replace(score=jnp.array([1, 0]))
   stay = {name: jnp.zeros(2, jnp.int32) for name in ('move', 'turn', 'tag')}
-  steps = [
-    names[game].step(scored, stay)[1].step_type.tolist()
-    for game in ('game', 'golden_goal')
-  ]
-  return timestep.reward.shape == (2, 14) and steps == [[1, 1], [2, 2]]
+
+  @jax.jit
+  def play(key):
+    state, timestep = names['carrying'].reset(key)
+    scored = state._replace(score=jnp.array([1, 0]))
+    return timestep.reward, [
+      names[game].step(scored, stay)[1].step_type
+      for game in ('game', 'golden_goal')
+    ]
+
+  reward, steps = play(jax.random.PRNGKey(0))
+  return reward.shape == (2, 14) and np.array_equal(steps, [[1, 1], [2, 2]])
 
 
 def _drawn(names):
@@ -129,6 +154,42 @@ _HOLDS = {
 }
 
 
+def _trace_some(numbers):
+  """Returns what executes runs, but traces those of some numbers."""
+  count, execute = itertools.count(), runs.execute
+
+  def execute_or_trace(make_run, parts, *options):
+    traces = next(count) in numbers
+    return _trace(parts) if traces else execute(make_run, parts, *options)
+
+  return execute_or_trace
+
+
+def _trace(parts):
+  """Traces what a run compiles; returns its result before the first step."""
+  if parts.game is None:
+    return _trace_update(parts)
+  loop = train.make_loop(parts)
+  state = jax.eval_shape(loop.init, parts.key)
+  after, report = jax.eval_shape(functools.partial(loop.call, 1), state)
+  assert jax.tree.structure(after) == jax.tree.structure(state)
+  jax.eval_shape(loop.summarize, after, report)
+  jax.eval_shape(loop.next_round, after)
+  drawn = jax.jit(lambda key: loop.init(key).training.hyperparameters)
+  training = state.training._replace(hyperparameters=drawn(parts.key))
+  return runs.RunResult(pathlib.Path(), run_records.Counts(), np.nan, training)
+
+
+def _trace_update(parts):
+  """Traces an update, and plays a few steps by chance."""
+  ftwax.check_environment(parts.experiment.environment)
+  spec, network = parts.spec.environment, parts.network
+  batch = random_batches.make_batch(0, spec, network, parts.experiment.agent)
+  state = jax.eval_shape(parts.learner.init, parts.key)
+  after, _ = jax.eval_shape(parts.learner.update, state, batch)
+  assert jax.tree.structure(after) == jax.tree.structure(state)
+
+
 def _marks(page):
   if _NEEDS_PYTHON_310.search(page.read_text('utf-8')):
     return [pytest.mark.python_310]
@@ -161,7 +222,9 @@ def test_settings_are_those_of_recorded_runs():
 
 def test_there_are_pages():
   assert len(PAGES) > 10
-  assert set(_HOLDS) | set(_NEEDS) <= {page.stem for page in PAGES}
+  assert set(_HOLDS) | set(_NEEDS) | set(_TRACED) <= {
+    page.stem for page in PAGES
+  }
 
 
 @pytest.mark.parametrize(
@@ -208,6 +271,8 @@ def test_code_runs_shortened(page, tmp_path, monkeypatch):
   code = _code(page, tmp_path)
   for pattern, replacement in _SHORTER:
     code = re.sub(pattern, replacement, code)
+  numbers = _TRACED.get(page.stem, ())
+  monkeypatch.setattr(runs, 'execute', _trace_some(numbers))
   names: dict = {'__name__': 'page'}
   exec(compile(code, str(page), 'exec'), names)
   assert _HOLDS.get(page.stem, lambda _: True)(names)
