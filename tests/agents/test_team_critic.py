@@ -9,9 +9,10 @@ import ftwax
 from ftwax import hyperparameters, types
 from ftwax.agents import ppo
 from ftwax.environments import capture_the_flag, specified
-from ftwax.inference import portable
+from ftwax.inference import loaded_agent, portable
 from ftwax.networks import cores
 from ftwax.population import players, population_config
+from ftwax.runtime import prepare
 
 SPEC = specified.make_spec(
   {
@@ -100,8 +101,8 @@ def make_game(team_state):
   )
 
 
-def train(tmp_path_factory, make_agent, team_state):
-  experiment = ftwax.ExperimentConfig(
+def make_experiment(make_agent, team_state):
+  return ftwax.ExperimentConfig(
     agent=make_agent(
       core=cores.LSTM(4),
       sequence_length=5,
@@ -113,14 +114,14 @@ def train(tmp_path_factory, make_agent, team_state):
     max_num_actor_steps=320,
     population=population_config.PopulationConfig(2, exploits=False),
   )
-  directory = tmp_path_factory.mktemp('runs') / 'run'
-  ftwax.run(experiment, run_dir=directory)
-  return directory
 
 
 @pytest.fixture(scope='module')
 def run_dir(tmp_path_factory):
-  return train(tmp_path_factory, ppo.PPOConfig.team_critic, team_state=True)
+  directory = tmp_path_factory.mktemp('runs') / 'run'
+  experiment = make_experiment(ppo.PPOConfig.team_critic, team_state=True)
+  ftwax.run(experiment, run_dir=directory)
+  return directory
 
 
 def test_an_agent_in_use_asks_for_no_state(run_dir):
@@ -145,18 +146,24 @@ def test_a_file_of_an_agent_has_no_input_for_the_state(run_dir):
 
 
 @pytest.fixture(scope='module')
-def plain_dir(tmp_path_factory):
-  return train(tmp_path_factory, ppo.PPOConfig, team_state=False)
+def plain_agent():
+  """An agent without a critic that sees more, before it learns."""
+  experiment = make_experiment(ppo.PPOConfig, team_state=False)
+  parts = prepare.prepare(experiment)
+  state = jax.jit(parts.learner.init)(parts.key)
+  return loaded_agent.LoadedAgent(
+    parts.policy, types.actor_variables(state), parts.spec
+  )
 
 
 @pytest.mark.parametrize(
   'told', [pytest.param(True, marks=pytest.mark.slow), False]
 )
 def test_agents_with_and_without_a_critic_play_each_other(
-  run_dir, plain_dir, told
+  run_dir, plain_agent, told
 ):
   game = make_game(told)
-  agents = [ftwax.load(path, greedy=False) for path in (run_dir, plain_dir)]
+  agents = [ftwax.load(run_dir, greedy=False), plain_agent]
   players.check_specs({'it': agents[0].player}, game.spec)
   seats = [agents[0], agents[0], agents[1], agents[1]]
   seen = agents[0].record(game, run_dir / 'game.gif', seats, num_games=1)
