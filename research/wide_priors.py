@@ -114,6 +114,7 @@ def _make(options: Options, arm: str) -> ftwax.ExperimentConfig:
   made = capture_the_flag.build(
     capture_the_flag.Options(
       long=ARMS[arm].is_wide,
+      gpu=True,  # Not the settings of a short run.
       core=ARMS[arm].core,
       seed=options.first_seed,
       num_members=num_members,

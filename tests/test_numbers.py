@@ -191,7 +191,7 @@ def test_each_rule_of_a_record_is_taken_or_refused_at_once(name):
 
 def test_the_largest_first_person_game_fits_into_memory():
   config = capture_the_flag.CaptureTheFlagConfig(
-    height=255, width=255, observation='rays', num_rays=512, view_angle=170
+    height=255, width=255, observation='rays', num_rays=768, view_angle=170
   )
   tables = [*rays._walls(config), rays._things(config)]
   assert sum(table.nbytes for table in tables) < 2**29
@@ -206,7 +206,7 @@ def test_the_largest_first_person_game_fits_into_memory():
     (lambda: _rules(view_size=2**31 - 1), r'view_size .* from 3 to 63'),
     (lambda: _rules(tile_size=10**6), r'tile_size .* at most 64'),
     (lambda: _rules(tag_range=2**31 - 1), r'tag_range .* at most 255'),
-    (lambda: _rules(num_rays=2**14), r'num_rays .* at most 512'),
+    (lambda: _rules(num_rays=2**14), r'num_rays .* at most 768'),
     (lambda: cores.RPTH(num_levels=10**8), r'num_levels .* at most 64'),
     (lambda: cores.LRU(num_layers=10**9), r'num_layers .* at most 64'),
     (lambda: cores.GTrXL(num_layers=10**9), r'num_layers .* at most 64'),

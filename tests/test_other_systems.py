@@ -103,7 +103,7 @@ print('reported', status, (run / 'report.html').exists())
 """
 
 # Parts that need Linux: distributed runs, and what Python 3.10 has alone.
-_LINUX = ('acme', 'distributed', 'experiments')
+_LINUX = ('acme', 'distributed', 'experiments', 'reverb_learning')
 
 
 def _modules():

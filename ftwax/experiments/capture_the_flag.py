@@ -95,7 +95,7 @@ class Options(launch.Options):
     400, 'Games a member plays between chances to copy another member.'
   )
   games_per_pair: int = flags.flag(
-    26, 'Tournament games between each pair of players.'
+    52, 'Tournament games between each pair of players.'
   )
 
   def defaults(self) -> dict[str, Any]:
@@ -341,23 +341,7 @@ def make_config(options: Options) -> ppo.PPOConfig:
       separate_value=True, value_core=cores.FeedForward(_SIZE)
     )
   if options.is_short:
-    # With less of both, policies are nearly deterministic after a tenth of the
-    # run, and hardly change any more.
-    config = config.replace(
-      learning_rate=hyperparameters.LogUniform(2e-3, 3e-3),
-      entropy_cost=hyperparameters.LogUniform(6e-3, 1e-2),
-    )
-  if options.is_short and options.demonstrations is not None:
-    # Rates with which four epochs change policies by a KL of some 0.02.
-    config = config.replace(
-      num_epochs=4,
-      learning_rate=hyperparameters.LogUniform(6e-4, 1.2e-3),
-      tasks=(tasks.Clone(),),
-      decay=optimization.LinearDecay(
-        # Offline nothing else teaches.
-        names=(*config.decay.names, *['tasks.clone.cost'][options.offline :])
-      ),
-    )
+    config = _with_short_rates(config, options)
   if cores.as_part(config.core).has_latents:
     config = config.replace(tasks=(*config.tasks, _LATENTS))
   # A run that is resumed for a little longer still learns.
@@ -368,6 +352,30 @@ def make_config(options: Options) -> ppo.PPOConfig:
     return config
   size = _COLUMNS_CONTROL_SIZE if is_columns else _PIXEL_CONTROL_SIZE
   return _with_all_tasks(config, size)
+
+
+def _with_short_rates(config: ppo.PPOConfig, options: Options) -> ppo.PPOConfig:
+  """Returns the config of small agents in a short run.
+
+  With less of both numbers, policies are nearly deterministic after a quarter
+  of the run, hardly change any more, and never learn to tag.
+  """
+  config = config.replace(
+    learning_rate=hyperparameters.LogUniform(2e-3, 3e-3),
+    entropy_cost=hyperparameters.LogUniform(6e-3, 1e-2),
+  )
+  if options.demonstrations is None:
+    return config
+  # Rates with which four epochs change policies by a KL of some 0.02.
+  return config.replace(
+    num_epochs=4,
+    learning_rate=hyperparameters.LogUniform(6e-4, 1.2e-3),
+    tasks=(tasks.Clone(),),
+    decay=optimization.LinearDecay(
+      # Offline nothing else teaches.
+      names=(*config.decay.names, *['tasks.clone.cost'][options.offline :])
+    ),
+  )
 
 
 def _make_core(options: Options) -> Any:

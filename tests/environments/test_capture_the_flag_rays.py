@@ -13,6 +13,7 @@ from ftwax.environments.capture_the_flag import (
   browser,
   columns,
   features,
+  game_config,
   maps,
   rays,
   rules,
@@ -254,6 +255,23 @@ def test_pictures_show_the_nearest_and_leave_room_for_sky_and_floor():
   np.testing.assert_array_equal(np.flatnonzero(is_red), np.arange(30, 35))
   np.testing.assert_array_equal(np.flatnonzero(is_blue), np.arange(35, 50))
   assert is_wall[:30].all() and is_wall[50:].all()
+
+
+@pytest.mark.parametrize('height', [352, 1300])
+def test_films_show_views_of_any_height(height):
+  """More columns than a config has rays are pixels of several columns."""
+  game = capture_the_flag.make(CONFIG)
+
+  @jax.jit
+  def look(key):
+    return columns.look(game.reset(key)[0], jnp.array(0), CONFIG, height)
+
+  image = np.asarray(look(jax.random.PRNGKey(0)))
+  assert image.shape[0] == height
+  assert image.shape[1] == pytest.approx(1.5 * height, abs=6)
+  scale = -(-3 * height // (2 * game_config.MAX_RAYS))
+  np.testing.assert_array_equal(image[:, ::scale], image[:, scale - 1 :: scale])
+  assert len(np.unique(image.reshape(-1, 3), axis=0)) > 5
 
 
 def test_who_waits_sees_nothing():

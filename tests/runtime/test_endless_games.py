@@ -90,6 +90,7 @@ def records(tmp_path):
       experiment=types.SimpleNamespace(
         name='maze',
         agent=types.SimpleNamespace(sequence_length=20, core=core),
+        offline=False,
         loggers=lambda *args: None,
         checkpointing=None,
         curriculum=(),

@@ -295,8 +295,12 @@ def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   page.goto(site)
   # Members play behind the button, before anybody has done anything.
   before = page.locator('#canvas').screenshot()
-  page.wait_for_timeout(1_000)
-  assert page.locator('#canvas').screenshot() != before
+  for _ in range(60):
+    page.wait_for_timeout(500)
+    if page.locator('#canvas').screenshot() != before:
+      break
+  else:
+    pytest.fail('Members do not play.')
   assert page.locator('#rules li').count() == 4
   assert 'Grab the red team' in page.inner_text('#rules')
   assert page.locator('#pad button').count() == 5
@@ -777,6 +781,8 @@ def test_a_run_is_watched_while_it_trains(page, tmp_path):
     ],
     stdout=subprocess.PIPE,
     text=True,
+    # What was kept would compile before anybody sees it.
+    env={**os.environ, 'JAX_ENABLE_COMPILATION_CACHE': 'false'},
   )  # fmt: skip
   with process:
     page.add_init_script(_HURRY)

@@ -85,12 +85,16 @@ def look(
   Returns:
     uint8 [height, width, 3].
   """
-  config = config.replace(num_rays=-(-3 * height // 2))
+  # Pixels of a picture with more columns than a config has rays are larger.
+  scale = -(-3 * height // (2 * config_lib.MAX_RAYS))
+  rows = -(-height // scale)
+  config = config.replace(num_rays=-(-3 * rows // 2))
   near = rays.cast(state, config)[seat]
   # Team 0 is blue on the map, whoever looks.
   swapped = near[np.array([0, 2, 1, 4, 3, 6, 5])]
   is_second = jnp.asarray(rules.team_of_players(config))[seat] == 1
-  return draw(jnp.where(is_second, swapped, near)[None], config)[0]
+  image = draw(jnp.where(is_second, swapped, near)[None], config)[0]
+  return image.repeat(scale, 0).repeat(scale, 1)[:height]
 
 
 def draw(nearness: types.Array, config: _Config) -> types.Array:

@@ -12,6 +12,7 @@ _MIN_WIDTH = 11
 # rays, takes some hundred megabytes.
 _MAX_SIDE = 255
 _MAX_VIEW = 63
+MAX_RAYS = 768
 
 OBSERVATIONS = ('features', 'rgb', 'rays', 'columns')
 
@@ -73,7 +74,7 @@ class CaptureTheFlagConfig(parts.Part):
   respawn_period: int = parts.option(10, low=1)
   flag_return_period: int = parts.option(40, low=1)
   observation: str = parts.option('features', choices=OBSERVATIONS)
-  num_rays: int = parts.option(49, low=3, high=512)
+  num_rays: int = parts.option(49, low=3, high=MAX_RAYS)
   view_angle: int = parts.option(120, low=30, high=170)
   team_state: bool = False
   view_size: int = 7

@@ -19,6 +19,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+# First, since it says what all others need.
+from ftwax.acme import builder, loopback, namespaces, servers
+
+# isort: split
+
 import jax
 import launchpad as lp
 import numpy as np
@@ -30,7 +35,6 @@ from launchpad.nodes.courier import courier_utils
 from launchpad.nodes.python import local_multi_processing
 
 from ftwax import types
-from ftwax.acme import builder, loopback, namespaces, servers
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import (
