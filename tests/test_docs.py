@@ -245,7 +245,7 @@ def test_names_can_be_typed_as_printed_after_one_import(_):
     input=json.dumps(sorted(names)),
     capture_output=True,
     text=True,
-    timeout=120,
+    timeout=300,
     check=True,
   )
   assert not ended.stdout, ended.stdout
