@@ -20,7 +20,7 @@ with a compass, a single member soon learns to capture flags.
 
 `--demonstrations=DIR` learns from recorded games as well, such as those of the
 strongest script, `ftwax record capture_the_flag --players=tactician --out=DIR`.
-What they add to the loss fades over the run. There are two members then.
+What they add to the loss fades over the run.
 
 `--game=first_person` is the standard game in first person: players see what
 rays ahead of them hit, and have no compass.
@@ -366,15 +366,14 @@ def _with_short_rates(config: ppo.PPOConfig, options: Options) -> ppo.PPOConfig:
   )
   if options.demonstrations is None:
     return config
+  # Offline nothing else teaches.
+  fading = () if options.offline else ('tasks.clone.cost',)
   # Rates with which four epochs change policies by a KL of some 0.02.
   return config.replace(
     num_epochs=4,
     learning_rate=hyperparameters.LogUniform(6e-4, 1.2e-3),
     tasks=(tasks.Clone(),),
-    decay=optimization.LinearDecay(
-      # Offline nothing else teaches.
-      names=(*config.decay.names, *['tasks.clone.cost'][options.offline :])
-    ),
+    decay=optimization.LinearDecay(names=(*config.decay.names, *fading)),
   )
 
 

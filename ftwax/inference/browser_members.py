@@ -75,7 +75,8 @@ def make_data(population: str, num_maps: int) -> dict[str, Any]:
   # Facts are what the script of the game asks for; the rest is for its rules.
   facts = game.page.facts(types.SimpleNamespace(map=made[0]))
   fields = ['flag_return_period', 'compass']
-  fields += ['num_rays'] * (config.observation == 'rays')
+  if config.observation == 'rays':
+    fields.append('num_rays')
   return {
     # For saved games, which bring their drawing.
     'code': game.page.script.read_text('utf-8'),

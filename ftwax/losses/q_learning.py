@@ -204,7 +204,6 @@ def double_q_values(
   steps = jnp.shape(parts[0][0])[:-1]
   for own, target in parts:
     shapes.check_leaves('double_q_values', 'logits_t', own, steps, 1)
-    shapes.check_leaves('double_q_values', 'target_logits_t', target, steps, 1)
     shapes.check(
       'double_q_values',
       logits_t=(own, '... num_actions'),

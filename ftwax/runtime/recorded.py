@@ -221,9 +221,10 @@ def load(parts: prepare.Prepared) -> types.Sources:
   policies = _read_frozen(parts)
   if source is None:
     return types.Sources(frozen=policies)
+  recorded_spec = recorded_games.read_game(source).environment
   streams = []
   for stream in recorded_games.read(source, spec):
-    _check_values(stream, recorded_games.read_game(source).environment, source)
+    _check_values(stream, recorded_spec, source)
     streams.append(_checked(stream, spec, source))
   return types.Sources(
     demonstrations.make_sequences(streams, parts.replays.template), policies

@@ -226,10 +226,12 @@ class RunRecords:
     """
     self.start_clock()
     next_time = 0.0
+    label = self._experiment.name
+    if self._experiment.offline:
+      label = f'{label} (recorded games)'
     with progress.Progress(
       self._experiment.max_num_actor_steps,
-      label=self._experiment.name
-      + ' (recorded games)' * self._experiment.offline,
+      label=label,
       initial_steps=self.counts.actor_steps,
       num_compiled=compilation.num_compiled,
     ) as display:

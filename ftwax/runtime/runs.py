@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from ftwax import compilation, types
-from ftwax.agents.actor_critic import faults
+from ftwax.agents.actor_critic import auxiliary, faults
 from ftwax.environments import environment_faults
 from ftwax.records import checkpoints, game_files, run_directory, trackers
 from ftwax.runtime import devices as devices_lib
@@ -43,11 +43,8 @@ _OF_FROZEN = ('run', 'member', 'step')
 _MAY_DIFFER = (
   'max_num_actor_steps',
   'init_from',
-  # The same games, and frozen policies, elsewhere; see `recorded.pin`.
+  # The same games elsewhere; see `recorded.pin`.
   'demonstrations',
-  *(
-    f'agent.tasks.{index}.{name}' for index in range(32) for name in _OF_FROZEN
-  ),
   'replay',
   'expose',
   'stepping.processes',
@@ -485,6 +482,13 @@ def open_run_directory(
       f'runs/{experiment.name} must contain a run to resume, and contains none;'
       ' give its directory, or start a new run.'
     )
+  # The same frozen policies elsewhere; see `recorded.pin`.
+  of_frozen = [
+    f'agent.tasks.{index}.{name}'
+    for index, task in enumerate(experiment.agent.all_tasks)
+    if task.source == auxiliary.FROZEN
+    for name in _OF_FROZEN
+  ]
   return run_directory.open_existing(
-    run_dir, experiment, may_differ=_MAY_DIFFER
+    run_dir, experiment, may_differ=(*_MAY_DIFFER, *of_frozen)
   )

@@ -1,6 +1,9 @@
 """Agents stay close to the policy of an earlier run."""
 
+import contextlib
+import dataclasses
 import shutil
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +19,7 @@ from ftwax.agents.actor_critic import auxiliary, frozen, optimization, tasks
 from ftwax.environments import catch, functional
 from ftwax.networks import cores
 from ftwax.population import population_config
+from ftwax.records import run_directory
 from ftwax.runtime import prepare, recorded
 
 SPEC = functional.as_game(GAME).spec
@@ -158,6 +162,32 @@ def test_another_policy_is_refused_when_a_run_is_resumed(teacher, tmp_path):
   other = make_student(tmp_path / 'run', max_num_actor_steps=600)
   with pytest.raises(ValueError, match='must have the frozen policy that the'):
     ftwax.run(other, run_dir=tmp_path / 'run', resume=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Late(tasks.Task):
+  """A task with an option of the name of one of a frozen policy."""
+
+  source: ClassVar[str] = auxiliary.TRAJECTORY
+
+  step: int = 3
+  name: str = 'late'
+
+  def loss(self, inputs):
+    return jnp.zeros(()), {}
+
+
+def test_other_tasks_have_the_options_with_which_they_began(teacher, tmp_path):
+  own = tasks.StayClose(run=str(teacher))
+  for step, resume in ((3, False), (4, True)):
+    experiment = make_student(
+      teacher, agent={'tasks': (_Late(step), own)}, max_num_actor_steps=300
+    )
+    refused = pytest.raises(
+      run_directory.ConfigMismatchError, match=r'agent\.tasks\.0\.step: 3 in'
+    )
+    with refused if resume else contextlib.nullcontext():
+      ftwax.run(experiment, run_dir=tmp_path / 'run', resume=resume)
 
 
 def test_costs_are_annealed_and_differ_between_members(teacher, tmp_path):

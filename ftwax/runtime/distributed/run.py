@@ -66,7 +66,6 @@ def run_experiment(
 
     recorded.check_reverb(parts)
     directory = runs.open_run_directory(experiment, run_dir, resume)
-    recorded.pin(parts, directory, resume)
     return launchpad_program.run_experiment(
       experiment, parts, directory, eval_every, num_eval_episodes, settings
     )

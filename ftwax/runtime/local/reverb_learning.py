@@ -101,9 +101,9 @@ class Learner(learning.Learner):
     )
 
     def update(
-      members: types.TrainingState, replay: Any, batches: Any, recorded: Any
+      members: types.TrainingState, replay: Any, batches: Any, sources: Any
     ) -> Any:
-      del recorded  # See `runtime.recorded.check`.
+      del sources  # See `runtime.recorded.check_reverb`.
       batch = jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *batches)
       members, metrics = over_members(members, batch)
       return members, replay, (metrics, members.skipped_in_a_row)
