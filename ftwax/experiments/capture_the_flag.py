@@ -223,8 +223,8 @@ _NARROW_RANGES = {
   'i_was_tagged_with_flag': (-0.2, 0.0),
   'i_was_tagged_without_flag': (-0.1, 0.0),
 }
-# Members of a short run that hardly value the flag, or tags, would not learn in
-# time to fetch the one and to stop who carries theirs.
+# Members of a short run that hardly value the flag would not learn in time, and
+# those that hardly value tags tag less.
 _SHORT_RANGES = {
   **_NARROW_RANGES,
   'i_picked_up_the_flag': (0.3, 0.5),
@@ -357,8 +357,8 @@ def make_config(options: Options) -> ppo.PPOConfig:
 def _with_short_rates(config: ppo.PPOConfig, options: Options) -> ppo.PPOConfig:
   """Returns the config of small agents in a short run.
 
-  With less of both numbers, policies are nearly deterministic after a quarter
-  of the run, hardly change any more, and never learn to tag.
+  With half of both numbers, policies were nearly deterministic after a quarter
+  of the run, and hardly changed any more (seed 100).
   """
   config = config.replace(
     learning_rate=hyperparameters.LogUniform(2e-3, 3e-3),
