@@ -3,9 +3,13 @@ r"""PPO on continuous control, compared with Stable-Baselines3's PPO.
     uv run --with 'gymnasium[mujoco]' benchmarks/continuous_control.py \
       --tasks=Hopper-v5 --steps=200000
 
-Ours is `ftwax train TASK`. The rival runs with its defaults, by `uv run
---script`, which installs what `rivals/sb3_continuous.py` lists at its top; both
-have one core.
+Ours is `ftwax train TASK`. Rivals run with their defaults, by `uv run
+--script`, which installs what `rivals/sb3_continuous.py` lists at its top; all
+have one core. A task is an id of Gymnasium, or a function of
+`rivals/hidden_velocities.py`, whose robots need memory:
+
+    uv run --with 'gymnasium[mujoco]' benchmarks/continuous_control.py \
+      --tasks=hopper,half_cheetah --sides=ftwax,ftwax_lstm,sb3_recurrent
 
 A cell is a mean over seeds with a bootstrapped 95% interval. `training` is the
 mean over the last 100 training episodes, in which actions are sampled;
@@ -38,7 +42,9 @@ from ftwax.records import loggers
 _TASKS = flags.DEFINE_list('tasks', ['Hopper-v5'], 'Tasks.')
 _STEPS = flags.DEFINE_integer('steps', 200_000, 'Steps of each run.')
 _SEEDS = flags.DEFINE_list('seeds', ['0', '1', '2', '3', '4'], 'Seeds.')
-_SIDES = flags.DEFINE_list('sides', ['ftwax', 'sb3'], 'Whose PPO.')
+_SIDES = flags.DEFINE_list(
+  'sides', ['ftwax', 'sb3'], 'Whose PPO; `_NAMES` has the names.'
+)
 _SET = flags.DEFINE_multi_string('set', [], 'Fields of ours to change.')
 _DIRECTORY = flags.DEFINE_string(
   'directory', 'runs/continuous_control', 'Directory in which runs are kept.'
@@ -46,12 +52,25 @@ _DIRECTORY = flags.DEFINE_string(
 _RUNS = flags.DEFINE_boolean('runs', True, 'Whether to run what is missing.')
 _FIGURE = flags.DEFINE_string('figure', None, 'Image to draw curves into.')
 
-_RIVAL = pathlib.Path(__file__).parent / 'rivals' / 'sb3_continuous.py'
+_RIVALS = pathlib.Path(__file__).parent / 'rivals'
 
 # Evaluations in a run, and episodes of each; and training episodes that count.
 _NUM_EVALUATIONS, _NUM_EPISODES, _WINDOW = 8, 10, 100
 
-_NAMES = {'ftwax': 'ftwax', 'sb3': 'SB3, defaults'}
+_NAMES = {
+  'ftwax': 'ftwax',
+  'ftwax_lstm': 'ftwax, LSTM',
+  'sb3': 'SB3, defaults',
+  'sb3_normalized': 'SB3, normalized',
+  'sb3_recurrent': 'sb3-contrib, LSTM, normalized',
+}
+
+# More flags of a side's command.
+_FLAGS = {
+  'ftwax_lstm': ['--core=lstm'],
+  'sb3_normalized': ['--normalize'],
+  'sb3_recurrent': ['--normalize', '--recurrent'],
+}
 
 _Row = Mapping[str, Any]
 
@@ -96,14 +115,17 @@ def last_quarter(rows: Sequence[_Row], steps: float) -> float:
   return float(np.mean([row['episode_return'] for row in late]))
 
 
-def _run_ours(task: str, seed: str) -> dict[str, Any]:
+def _run_ours(task: str, side: str, seed: str) -> dict[str, Any]:
   steps = _STEPS.value
+  if task.isidentifier():
+    task = f'{_RIVALS / "hidden_velocities.py"}:{task}'
   with tempfile.TemporaryDirectory() as directory:
     run_dir = pathlib.Path(directory) / 'run'
     command = [sys.executable, '-m', 'ftwax', 'train', task, f'--seed={seed}']
     command += [f'--max_num_actor_steps={steps}', f'--run_dir={run_dir}']
     command += [f'--eval_every={steps // _NUM_EVALUATIONS}']
     command += [f'--num_eval_episodes={_NUM_EPISODES}']
+    command += _FLAGS.get(side, [])
     command += [f'--set={change}' for change in _SET.value]
     _, seconds = _run(command)
     training, evaluation, learner = (
@@ -124,9 +146,11 @@ def _run_ours(task: str, seed: str) -> dict[str, Any]:
   }
 
 
-def _run_rival(task: str, seed: str) -> dict[str, Any]:
+def _run_rival(task: str, side: str, seed: str) -> dict[str, Any]:
   steps = _STEPS.value
-  command = ['uv', 'run', '--script', str(_RIVAL), f'--task={task}']
+  script = str(_RIVALS / 'sb3_continuous.py')
+  command = ['uv', 'run', '--script', script, f'--task={task}']
+  command += _FLAGS.get(side, [])
   command += [f'--seed={seed}', f'--num_steps={steps}']
   command += [f'--num_evaluations={_NUM_EVALUATIONS}']
   said, seconds = _run([*command, f'--num_episodes={_NUM_EPISODES}'])
@@ -142,8 +166,12 @@ def _run_rival(task: str, seed: str) -> dict[str, Any]:
   }
 
 
+def _is_ours(side: str) -> bool:
+  return side.startswith('ftwax')
+
+
 def _path(task: str, side: str, seed: str) -> pathlib.Path:
-  changes = ''.join(f'_{change}' for change in _SET.value if side == 'ftwax')
+  changes = ''.join(f'_{change}' for change in _SET.value if _is_ours(side))
   name = f'{task}_{_STEPS.value}_{side}{changes}_{seed}.json'
   return pathlib.Path(_DIRECTORY.value) / name.replace('/', '-')
 
@@ -158,7 +186,8 @@ def _run_missing(task: str, side: str, seed: str) -> None:
   path = _path(task, side, seed)
   if path.exists():
     return
-  result = _run_ours(task, seed) if side == 'ftwax' else _run_rival(task, seed)
+  run = _run_ours if _is_ours(side) else _run_rival
+  result = run(task, side, seed)
   path.parent.mkdir(parents=True, exist_ok=True)
   unfinished = path.with_suffix('.tmp')
   unfinished.write_text(json.dumps(result))

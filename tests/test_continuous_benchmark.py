@@ -51,14 +51,17 @@ def test_finished_runs_are_not_repeated(benchmark, monkeypatch, tmp_path):
   monkeypatch.setattr(flags.FLAGS, 'directory', str(tmp_path))
   done = []
 
-  def run(task, seed):
-    done.append((task, seed))
+  def run(task, side, seed):
+    done.append((task, side, seed))
     return {'training': 1.0, 'evaluation': 2.0, 'cpu_seconds': 3.0}
 
   monkeypatch.setattr(benchmark, '_run_ours', run)
   for seed in ('0', '0', '1'):
     benchmark._run_missing('Hopper-v5', 'ftwax', seed)
-  assert done == [('Hopper-v5', '0'), ('Hopper-v5', '1')]
+  assert done == [
+    ('Hopper-v5', 'ftwax', '0'),
+    ('Hopper-v5', 'ftwax', '1'),
+  ]
   assert [run['training'] for run in benchmark._read('Hopper-v5', 'ftwax')] == [
     1.0,
     1.0,
