@@ -19,11 +19,11 @@ def command(arguments, run_dir):
   ]
 
 
-def run(arguments, run_dir):
+def run(arguments, run_dir, timeout=300):
   return subprocess.run(
     command(arguments, run_dir),
     capture_output=True,
     text=True,
-    timeout=300,
+    timeout=timeout,
     check=False,
   )
