@@ -19,6 +19,7 @@ from ftwax.replay import (
   replay_options,
   trajectories,
 )
+from ftwax.replay.functional import prioritized as functional_prioritized
 
 # Sequences without any error would never be sampled again.
 _SMALLEST_PRIORITY = 1e-6
@@ -60,8 +61,17 @@ class PrioritizedReplay(auxiliary_replay.AuxiliaryReplay):
     state: auxiliary_replay.AuxiliaryState,
     trajectory: types.Trajectory,
     reward_class: types.Array,
+    actor: types.Array | None = None,
   ) -> auxiliary_replay.AuxiliaryState:
-    """Adds trajectories, which get the largest priority of those stored."""
+    """Adds trajectories, which get the largest priority of those stored.
+
+    Args:
+      state: before.
+      trajectory: leaves [T + 1 or T, M, ...].
+      reward_class: int8 [T, M].
+      actor: int32 [], index of the actor that wrote them, with streams of its
+        own; None if there is one.
+    """
     rows = trajectories.swap_batch(
       trajectories.Record(trajectory, reward_class)
     )
@@ -69,6 +79,7 @@ class PrioritizedReplay(auxiliary_replay.AuxiliaryReplay):
       replay=self.replay.add(
         state.replay,
         rows,
+        None if actor is None else _streams(actor, reward_class.shape[1]),
         hyperparameters=functional.ReplayHyperparameters(
           initial_priority=_SMALLEST_PRIORITY
         ),
@@ -139,7 +150,8 @@ def make_prioritized_replay(
     options: what auxiliary tasks sample from it.
     template: a trajectory with the shapes and dtypes of those to add.
     batch_size: B, trajectories in a sample.
-    num_environments: E, trajectories added at a time, in the same order.
+    num_environments: E, streams: the trajectories that all actors add at a
+      time, each in the same order.
 
   Raises:
     ValueError: if it does not hold a sample of each environment.
@@ -149,8 +161,8 @@ def make_prioritized_replay(
   if config.capacity < least:
     raise ValueError(
       f'replay.capacity ({config.capacity}) must hold burn_in + 1 ({length})'
-      f' trajectories of each of {num_environments} environments; choose'
-      f' {2 * least}, or lower num_environments.'
+      f' trajectories of each of {num_environments} environments of all'
+      f' actors; choose {2 * least}, or lower num_environments.'
     )
   capacity = max(
     config.capacity,
@@ -172,6 +184,43 @@ def make_prioritized_replay(
     ),
   )
   return PrioritizedReplay(options, replay, batch_size, config)
+
+
+def importance_weights(
+  probability: types.Array, hyperparameters: Any
+) -> types.Array:
+  """Returns the weights of a sample, as this replay's are.
+
+  Args:
+    probability: float32 [B], with which each trajectory is sampled.
+    hyperparameters: of `replay_options.Prioritized`.
+
+  Returns:
+    float32 [B]; the largest is one.
+  """
+  return functional_prioritized.importance_weights(
+    probability,
+    hyperparameters.importance_exponent,
+    jnp.ones(probability.shape, bool),
+  )
+
+
+def raise_priorities(
+  priorities: types.Array, hyperparameters: Any
+) -> types.Array:
+  """Returns priorities^alpha, in proportion to which trajectories are sampled.
+
+  Args:
+    priorities: float32 [B], of the loss.
+    hyperparameters: of `replay_options.Prioritized`.
+  """
+  least = jnp.maximum(priorities, _SMALLEST_PRIORITY)
+  return least**hyperparameters.priority_exponent
+
+
+def _streams(actor: types.Array, num_rows: int) -> types.Array:
+  """Returns the streams of an actor's rows, int32 [num_rows]."""
+  return actor * num_rows + jnp.arange(num_rows, dtype=jnp.int32)
 
 
 def _functional(hyperparameters: Any) -> functional.ReplayHyperparameters:

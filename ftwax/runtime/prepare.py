@@ -32,6 +32,7 @@ from ftwax.population import (
   selection,
 )
 from ftwax.population import state as state_lib
+from ftwax.replay import replay_options
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import memory_checks
 
@@ -151,15 +152,23 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   )
 
 
-def describe_replay(parts: Prepared) -> str:
-  """Returns a line on the memory of what the agent learns from, or nothing."""
+def describe_replay(parts: Prepared, is_local: bool = True) -> str:
+  """Returns a line on the memory of what the agent learns from, or nothing.
+
+  Args:
+    parts: the parts of the experiment.
+    is_local: whether the replay is in the process that saves checkpoints, which
+      hold no other.
+  """
   size, agent = parts.replays.num_bytes, parts.experiment.agent
   if not size.total:
     return ''
   members = parts.experiment.population.num_members
   total, observations, states = (members * count / 2**20 for count in size)
   saved = 'in memory and in each checkpoint'
-  if not parts.replays.is_saved or parts.experiment.checkpointing is None:
+  is_saved = is_local and parts.replays.is_saved
+  is_saved &= parts.experiment.replay != replay_options.REVERB
+  if not is_saved or parts.experiment.checkpointing is None:
     saved = 'in memory, and in no checkpoint'
   return (
     f'Replay: {members * agent.replay.capacity:,} trajectories of'

@@ -3,6 +3,7 @@
 import json
 
 import functional_fakes
+import in_process
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,8 +17,9 @@ from ftwax.agents.actor_critic import exploration, replays
 from ftwax.networks import cores, torsos
 from ftwax.population import population_config, selection
 from ftwax.replay import replay_options
-from ftwax.runtime import prepare
+from ftwax.runtime import distributed, prepare, runs
 from ftwax.runtime.device import sizes
+from ftwax.runtime.distributed import runner
 
 pytestmark = pytest.mark.usefixtures('compiles_once')
 
@@ -188,3 +190,74 @@ def test_two_devices_learn_what_one_does(tmp_path):
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x, y, 1e-3, 1e-4), first, second
   )
+
+
+class _Losing(in_process.InProcess):
+  """Keeps the learner, and loses an actor before one of its calls."""
+
+  def __init__(self, lost_at):
+    super().__init__()
+    self._lost_at = lost_at
+    self._num_played = 0
+    self.learner = None
+
+  def call(self, name, method, *args, num_returns=1):
+    if name == 'actor/1' and method == 'play':
+      self._num_played += 1
+      if self._num_played == self._lost_at:
+        self.lose(name)
+    return super().call(name, method, *args, num_returns=num_returns)
+
+  def close(self):
+    self.learner = self._nodes['learner/0']
+    super().close()
+
+
+@pytest.mark.parametrize('samples_per_insert', [2.0, 0.5])
+@pytest.mark.parametrize('lost_at', [0, 4])
+def test_each_actors_rows_are_streams_of_their_own(
+  tmp_path, lost_at, samples_per_insert
+):
+  agent = AGENT.replace(
+    replay=REPLAY.replace(samples_per_insert=samples_per_insert, capacity=64)
+  )
+  experiment = _make(agent, num_environments=3, max_num_actor_steps=240)
+  engine = _Losing(lost_at)
+  parts = prepare.prepare(experiment)
+  runner.run_with(
+    lambda: engine,
+    parts,
+    runs.open_run_directory(experiment, tmp_path, False),
+    settings=distributed.Settings(num_actors=2),
+  )
+  ring = jax.tree.map(lambda x: x[0], engine.learner._learner.replay).replay
+  data, size = ring.ring.data, np.asarray(ring.ring.size)
+  assert size.shape == (6,) and np.all(size > 4)
+  seeds = np.asarray(data.trajectory.seed)  # [E, L, T + 1]
+  observation = np.asarray(data.trajectory.timestep.observation)
+  breaks = []
+  for stream, length in enumerate(size):
+    for place in range(1, length):
+      past, present = place - 1, place
+      if seeds[stream, past, -1] == seeds[stream, present, 0]:
+        np.testing.assert_array_equal(
+          observation[stream, past, -1], observation[stream, present, 0]
+        )
+      else:
+        breaks.append(stream)
+  # A restarted actor begins its streams anew.
+  assert breaks == ([3, 4, 5] if lost_at else [])
+
+
+def test_a_replay_must_hold_the_streams_of_all_actors():
+  parts = prepare.prepare(_make(num_environments=4))
+  runner.check(parts, distributed.Settings(num_actors=4))
+  with pytest.raises(
+    ValueError,
+    match=r'replay.capacity \(32\) must hold burn_in \+ 1 \(2\) trajectories of'
+    ' each of 20 environments of all actors; choose 80',
+  ):
+    runner.check(parts, distributed.Settings(num_actors=5))
+  line = prepare.describe_replay(parts, is_local=False)
+  assert line.startswith('Replay: 32 trajectories of 4 steps')
+  assert 'in memory, and in no checkpoint' in line

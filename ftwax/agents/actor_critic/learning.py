@@ -26,7 +26,7 @@ from ftwax.agents.actor_critic import (
   normalization,
   optimization,
 )
-from ftwax.replay import auxiliary_replay
+from ftwax.replay import auxiliary_replay, prioritized_replay
 from ftwax.replay import demonstrations as demonstrations_lib
 
 # What tells the key of their samples from others of the state.
@@ -334,6 +334,7 @@ def learn(
   replay_state: Any,
   trajectories: types.Trajectory,
   sources: types.Sources = types.Sources(),  # noqa: B008 It is immutable.
+  actors: types.Array | None = None,
 ) -> tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]]:
   """Learns from rollouts, using each trajectory once.
 
@@ -347,6 +348,8 @@ def learn(
       [R, T + 1 or T, M, ...], with a recurrent state [R, M, ...].
     sources: recorded games, of which each update draws as many sequences as it
       has trajectories, and frozen policies.
+    actors: int32 [R], index of the actor that wrote each rollout, if `replay`
+      has streams of several; None if it has those of one.
 
   Returns:
     The new states, and the metrics and numbers of updates skipped in a row,
@@ -357,7 +360,8 @@ def learn(
     for index in range(rollouts.timestep.reward.shape[0]):
       past = trees.take(rollouts, index)
       reward_class = replay.classify(past, state.internal_rewards)
-      replay_state = replay.add(replay_state, past, reward_class)
+      writer = () if actors is None else (actors[index],)
+      replay_state = replay.add(replay_state, past, reward_class, *writer)
     if replay.feeds_policy:
       return _learn_by_priority(
         learner, replay, num_updates, state, replay_state
@@ -494,6 +498,36 @@ def _learn_by_priority(
     step, (state, replay_state), length=num_updates
   )
   return state, replay_state, rows
+
+
+def learn_from_sample(
+  learner: types.LearnerCore,
+  state: types.TrainingState,
+  batch: types.LearnerBatch,
+  probability: types.Array,
+) -> tuple[types.TrainingState, types.Metrics, types.Array]:
+  """Learns from trajectories that another replay has sampled by priority.
+
+  Args:
+    learner: functions of the learner.
+    state: state of the learner.
+    batch: the trajectories, and those before them.
+    probability: float32 [B], with which each was sampled.
+
+  Returns:
+    The new state, metrics, and the priorities of the trajectories, float32 [B],
+    in proportion to which they are to be sampled.
+  """
+  numbers = state.hyperparameters.replay
+  weight = prioritized_replay.importance_weights(probability, numbers)
+  new_state, metrics = learner.update(state, batch._replace(weight=weight))
+  metrics = dict(metrics)
+  priorities = metrics.pop(joint_loss.PRIORITIES)
+  return (
+    new_state,
+    metrics,
+    prioritized_replay.raise_priorities(priorities, numbers),
+  )
 
 
 def _make_batches(

@@ -40,7 +40,7 @@ class Actor:
     self._parts = parts
     self._index = index
     self._num_learners = num_learners
-    self._write = functools.partial(divide, num_learners)
+    self._write = functools.partial(divide, num_learners, index)
     if make_writer is not None:
       self._write = make_writer(parts)
     self._actors: acting.Actors | None = None
@@ -209,6 +209,7 @@ def join(trees: Sequence[Any]) -> Any:
 
 def divide(
   num_learners: int,
+  index: int,
   trajectories: types.Trajectory,
   variables: types.ActorVariables,
 ) -> list[Any]:
@@ -216,13 +217,18 @@ def divide(
 
   Args:
     num_learners: K, number of learners that share the members.
+    index: index of the actor.
     trajectories: leaves [T + 1 or T, N, M, ...].
     variables: of the members that wrote them.
   """
   num_updates, num_members = int(np.max(variables.steps)), len(variables.steps)
   share = num_members // num_learners
   return [
-    (acting.take(trajectories, slice(first, first + share), -1), num_updates)
+    (
+      acting.take(trajectories, slice(first, first + share), -1),
+      num_updates,
+      index,
+    )
     for first in range(0, num_members, share)
   ]
 

@@ -26,8 +26,9 @@ class Learner:
     num_learners: int,
     index: int,
     num_devices: int,
+    num_actors: int = 1,
     make_learner: Callable[
-      [prepare.Prepared, int, jax.sharding.Mesh], learning.Learner
+      [prepare.Prepared, int, jax.sharding.Mesh, int], learning.Learner
     ] = learning.Learner,
   ):
     """Makes the initial members.
@@ -37,6 +38,7 @@ class Learner:
       num_learners: K, number of learners that share the members.
       index: index of the learner.
       num_devices: number of devices over which it shards members or batches.
+      num_actors: number of actors.
       make_learner: makes what updates the members; see `learning.Learner`.
     """
     num_members = parts.experiment.population.num_members // num_learners
@@ -46,6 +48,7 @@ class Learner:
       parts,
       num_members,
       _make_mesh(num_devices, num_members, parts.experiment.agent.batch_size),
+      num_actors,
     )
     self._logger = loggers.TimeFilter(_Rows(self._rows), _LOG_PERIOD_S)
     self._max_skipped = parts.experiment.agent.max_skipped_updates

@@ -60,6 +60,7 @@ def run_experiment(
   # Errors of parts and settings come before a run directory is made.
   parts = prepare.prepare(experiment)
   runner.check(parts, settings)
+  print(prepare.describe_replay(parts, is_local=False), end='', flush=True)
   if sys.version_info[:2] == LAUNCHPAD_PYTHON:
     # Before the directory is made, since the extra acme may not be there.
     from ftwax.runtime.distributed import launchpad_program

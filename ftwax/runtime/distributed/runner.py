@@ -8,6 +8,7 @@ from typing import Any
 
 from ftwax.runtime import evaluation, prepare, recorded, run_records, runs
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.device import sizes
 from ftwax.runtime.distributed import actor, learner
 from ftwax.runtime.distributed import coordinator as coordinator_lib
 from ftwax.runtime.distributed import engine as engine_lib
@@ -96,6 +97,7 @@ def make_nodes(
       num_learners,
       index,
       settings.num_devices,
+      settings.num_actors,
     )
   for index in range(settings.num_actors):
     nodes[f'actor/{index}'] = functools.partial(
@@ -126,9 +128,15 @@ def check(parts: prepare.Prepared, settings: settings_lib.Settings) -> None:
   """Checks a run before anything is started.
 
   Raises:
-    ValueError: if it keeps no checkpoints, or learners cannot share members.
+    ValueError: if it keeps no checkpoints, learners cannot share members, a
+      ratio of samples cannot be met, or a replay does not hold a sample of each
+      environment of all actors.
   """
   recorded.check(parts)
+  sizes.make_sizes(parts)
+  if parts.experiment.agent.learns_from_replay:
+    # A stream for each row of each actor.
+    parts.replays.make(settings.num_actors * parts.seating.seats_per_member)
   if parts.experiment.checkpointing is None:
     raise ValueError(
       'checkpointing (None) must be set in a distributed run, which continues'

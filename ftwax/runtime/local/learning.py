@@ -32,6 +32,7 @@ class Learner:
     parts: prepare.Prepared,
     num_members: int,
     mesh: jax.sharding.Mesh,
+    num_actors: int = 1,
   ):
     """Prepares the functions, and empty tables.
 
@@ -40,6 +41,7 @@ class Learner:
       num_members: N.
       mesh: devices over which members or, with a single member, batches are
         sharded.
+      num_actors: number of actors, each with rows of its own.
 
     Raises:
       ValueError: if devices cannot share members or batches evenly.
@@ -57,6 +59,7 @@ class Learner:
       self.num_taken = sizes.num_rollouts * sizes.num_rows
       self.num_updates = sizes.num_updates
     self._num_members = num_members
+    self._num_actors = num_actors
     self._mesh = mesh
     self._core = parts.learner
     self._sharding: Any = mesh.devices.item(0)
@@ -67,8 +70,8 @@ class Learner:
         self._core = sharding.place_learner_core(mesh, parts.learner)
         self._sharding = sharding.replicated(mesh)
       self._options['out_shardings'] = self._sharding, self._sharding, None
-    # Trajectories, and updates that led to the policy that wrote them.
-    self._queue: collections.deque[tuple[types.Trajectory, int]] = (
+    # Trajectories, updates that led to the policy that wrote them, and actor.
+    self._queue: collections.deque[tuple[types.Trajectory, int, int]] = (
       collections.deque()
     )
     self._make_update(parts)
@@ -92,6 +95,7 @@ class Learner:
     self,
     trajectories: types.Trajectory,
     num_updates: int,
+    actor: int = 0,
     internal_rewards: types.NumpyArray | None = None,
   ) -> None:
     """Queues trajectories.
@@ -100,11 +104,12 @@ class Learner:
       trajectories: leaves [T + 1 or T, N, any number, ...]; with values if all
         of it is one batch, of the present members.
       num_updates: number of updates that led to the policy that wrote them.
+      actor: index of the actor that wrote them.
       internal_rewards: of the members; not used, as tables have those of the
         update.
     """
     del internal_rewards
-    self._queue.append((trajectories, num_updates))
+    self._queue.append((trajectories, num_updates, actor))
     self.num_queued += trajectories.timestep.step_type.shape[2]
 
   def update(
@@ -119,10 +124,10 @@ class Learner:
       The new members; metrics, a number or [N], means over updates; and the
       largest number of updates that one of them skipped in a row.
     """
-    batch, ages = self._take()
+    batch, ages, actors = self._take()
     num_updates = int(np.max(members.steps))
     members, self.replay, (metrics, skipped) = self._update(
-      members, self.replay, batch, self._sources
+      members, self.replay, batch, self._sources, actors
     )
     metrics = {
       name: leaf[0] if self._num_members == 1 else leaf
@@ -138,7 +143,9 @@ class Learner:
     """Makes the tables, and the function that updates members and tables."""
     is_source = parts.experiment.agent.learns_from_replay
     num_rows = self._num_rows if is_source else self.num_taken
-    replay = parts.replays.make(num_rows)
+    has_streams = is_source and self._num_actors > 1
+    num_streams = num_rows * (self._num_actors if has_streams else 1)
+    replay = parts.replays.make(num_streams)
     if replay is not None:
       # Others than the keys of the members.
       key = jax.random.fold_in(parts.key, self._num_members)
@@ -151,10 +158,16 @@ class Learner:
     self._sources = jax.device_put(recorded_lib.load(parts), whole)
 
     def update(
-      members: types.TrainingState, replay: Any, batch: Any, sources: Any
+      members: types.TrainingState,
+      replay: Any,
+      batch: Any,
+      sources: Any,
+      actors: Any,
     ) -> Any:
       over_members = sharding.over_members(
-        functools.partial(learn, sources=sources),
+        functools.partial(
+          learn, sources=sources, actors=actors if has_streams else None
+        ),
         self._num_members,
         in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),
         out_axes=(0, 0, 1),
@@ -172,26 +185,35 @@ class Learner:
     # Tables are large, so updates change them in place.
     self._update = compilation.jit(update, donate_argnums=1, **self._options)
 
-  def _take(self) -> tuple[types.Trajectory, list[int]]:
-    """Takes the oldest trajectories of each member, and their ages."""
+  def _take(self) -> tuple[types.Trajectory, list[int], types.NumpyArray]:
+    """Takes the oldest trajectories of each member, and their origin.
+
+    Returns:
+      Trajectories, the age of each, and the actor of each rollout, int32 [R].
+    """
     parts: list[types.Trajectory] = []
     ages: list[int] = []
+    actors: list[int] = []
     while len(ages) < self.num_taken:
-      trajectories, num_updates = self._queue.popleft()
+      trajectories, num_updates, actor = self._queue.popleft()
       missing = self.num_taken - len(ages)
       num_rows = trajectories.timestep.step_type.shape[2]
       if num_rows > missing:
         rest = acting.take(trajectories, slice(missing, None))
-        self._queue.appendleft((rest, num_updates))
+        self._queue.appendleft((rest, num_updates, actor))
         trajectories = acting.take(trajectories, slice(missing))
       parts.append(trajectories)
       ages += [num_updates] * min(num_rows, missing)
+      actors += [actor] * min(num_rows, missing)
     self.num_queued -= self.num_taken
+    # Rollouts are whole wherever it matters who wrote them.
+    written_by = np.array(actors[:: self._num_rows], np.int32)
     if len(parts) == 1:
-      return parts[0], ages
-    return acting.map_rows(
+      return parts[0], ages, written_by
+    joined: types.Trajectory = acting.map_rows(
       lambda axis, *leaves: np.concatenate(leaves, axis), *parts
-    ), ages
+    )
+    return joined, ages, written_by
 
 
 def _split(trajectories: types.Trajectory, num_rows: int) -> types.Trajectory:

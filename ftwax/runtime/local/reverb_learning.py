@@ -78,10 +78,14 @@ class Learner(learning.Learner):
     ]
 
   def insert(
-    self, trajectories: Any, num_updates: int = 0, internal_rewards: Any = None
+    self,
+    trajectories: Any,
+    num_updates: int = 0,
+    actor: int = 0,
+    internal_rewards: Any = None,
   ) -> None:
     """Counts trajectories of each member that were written."""
-    del num_updates, internal_rewards
+    del num_updates, actor, internal_rewards
     self.num_queued += trajectories
 
   def close(self) -> None:
@@ -101,23 +105,27 @@ class Learner(learning.Learner):
     )
 
     def update(
-      members: types.TrainingState, replay: Any, batches: Any, sources: Any
+      members: types.TrainingState,
+      replay: Any,
+      batches: Any,
+      sources: Any,
+      actors: Any,
     ) -> Any:
-      del sources  # See `runtime.recorded.check_reverb`.
+      del sources, actors  # See `runtime.recorded.check_reverb`.
       batch = jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *batches)
       members, metrics = over_members(members, batch)
       return members, replay, (metrics, members.skipped_in_a_row)
 
     self._update = compilation.jit(update, **self._options)
 
-  def _take(self) -> tuple[Any, list[int]]:
+  def _take(self) -> tuple[Any, list[int], Any]:
     """Takes a batch of each member; keeps those of a call that fails."""
     for dataset in self._datasets[len(self._taken) :]:
       self._taken.append(next(dataset))
     taken, self._taken = self._taken, []
     self.num_queued -= self.num_taken
     ages = np.concatenate([sample.variables_steps for sample in taken])
-    return [sample.batch for sample in taken], ages.tolist()
+    return [sample.batch for sample in taken], ages.tolist(), None
 
 
 class LocalLearner(Learner):
@@ -145,8 +153,13 @@ class LocalLearner(Learner):
     stack.callback(self._writer.close)
 
   def insert(
-    self, trajectories: Any, num_updates: int = 0, internal_rewards: Any = None
+    self,
+    trajectories: Any,
+    num_updates: int = 0,
+    actor: int = 0,
+    internal_rewards: Any = None,
   ) -> None:
     """Writes trajectories; see `learning.Learner.insert`."""
+    del actor
     self._writer.write(trajectories, num_updates, internal_rewards)
     super().insert(trajectories.timestep.step_type.shape[2])

@@ -252,7 +252,7 @@ class _Run:
     self._learner.insert(
       trajectories,
       self._records.counts.learner_steps,
-      np.asarray(members.internal_rewards),
+      internal_rewards=np.asarray(members.internal_rewards),
     )
     rows, skipped = [], 0
     for _ in range(num_updates // self._learner.num_updates):
