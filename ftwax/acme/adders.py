@@ -56,7 +56,7 @@ class TrajectoryAdder:
       client: client of the server that holds the tables.
       template: see `trajectories.make_template`.
       num_environments: E, number of environments.
-      timeout_s: time in seconds within which the queue must accept an item.
+      timeout_s: time in seconds within which the tables must accept an item.
       options: options of the tables other than the queue.
 
     Raises:
@@ -81,9 +81,19 @@ class TrajectoryAdder:
       columns_lib.make_template(template)
     )
     self._timeout_s = timeout_s
-    # Items refer to the last step only, which is a whole trajectory.
-    self._writer = servers.open_writer(client, num_keep_alive_refs=1)
+    # Items refer to the last step, which is a whole trajectory, and those of a
+    # prioritized table to the ones before it of the same environment.
+    burn_in = options.prioritized.burn_in if options.prioritized else 0
+    self._writer = servers.open_writer(
+      client,
+      1 + burn_in * num_environments,
+      len(jax.tree.leaves(columns_lib.make_template(template))),
+    )
     self._num_pending = 0
+    # Of each environment, the trajectories before its last that continue each
+    # other up to it, at most as many as a burn-in has, and its last seed.
+    self._num_before = [0] * num_environments
+    self._last_seeds = [-1] * num_environments
 
   @property
   def at_start(self) -> bool:
@@ -143,7 +153,12 @@ class TrajectoryAdder:
       rows[self._length - 1, present] = np.asarray(leaf)[present]
 
   def insert(self, record: trajectories.Record) -> None:
-    """Writes trajectories, after the previous ones; see `flush`."""
+    """Writes trajectories, after the previous ones; see `flush`.
+
+    Args:
+      record: leaves [T + 1 or T, n E, ...], of all environments in their order,
+        once or several times.
+    """
     self.flush()
     self._write(record)
     self.num_items += record.reward_class.shape[1]
@@ -152,13 +167,16 @@ class TrajectoryAdder:
     """Waits until the tables have accepted everything written.
 
     Raises:
-      ReplayTimeoutError: if the queue does not accept an item in time.
+      ReplayTimeoutError: if the tables do not accept an item in time.
     """
     try:
       self._writer.flush(timeout_ms=int(1000 * self._timeout_s))
     except reverb.DeadlineExceededError as error:
       raise tables.timeout_error(
-        self._client, tables.QUEUE, 'insert', self._timeout_s
+        self._client,
+        tables.first_table(self._options),
+        'insert',
+        self._timeout_s,
       ) from error
     self._num_pending = 0
 
@@ -274,13 +292,51 @@ class TrajectoryAdder:
       record._replace(trajectory=record.trajectory._replace(timestep=timestep))
     )
     leaves = jax.tree.leaves(packed)  # [E, ...]
+    priority = 1.0
+    if self._options.prioritized:
+      priority = tables.read_largest_priority(self._client)
     for index in range(len(leaves[0])):
       self._writer.append(tuple(leaf[index] for leaf in leaves))
       # References to the data just appended, shared by the items of all tables.
-      columns = tuple(column[-1] for column in self._writer.history)
-      self._create_item(tables.QUEUE, 1.0, columns)
+      columns = self._columns(0)
+      item = columns
+      if self._options.prioritized:
+        item = self._find_sequence(index, record.trajectory.seed[:, index])
+      self._create_item(tables.first_table(self._options), priority, item)
       self._create_auxiliary_items(columns, record.reward_class[:, index])
       self._ease()
+
+  def _columns(self, age: int) -> tuple[Any, ...]:
+    """Returns references to the data appended `age` trajectories before."""
+    return tuple(column[-1 - age] for column in self._writer.history)
+
+  def _find_sequence(
+    self, index: int, seed: npt.NDArray[Any]
+  ) -> tuple[Any, ...]:
+    """Returns references to the last trajectory and those before it.
+
+    They are of one environment. Where it began anew, after a restart or an
+    absence, its first trajectory since then takes the place of earlier ones. It
+    does not continue itself, so that it keeps its stored state.
+
+    Args:
+      index: number of the trajectory among those of an insertion, which are in
+        the order of environments.
+      seed: int32 [T + 1], of its noise; each decision of a stream has the next.
+    """
+    assert self._options.prioritized is not None
+    burn_in = self._options.prioritized.burn_in
+    environment = index % self._num_environments
+    continues = int(seed[0]) == self._last_seeds[environment]
+    num_before = self._num_before[environment] + 1 if continues else 0
+    self._num_before[environment] = num_before = min(num_before, burn_in)
+    self._last_seeds[environment] = int(seed[-1])
+    sequence: tuple[Any, ...] = ()
+    for number in range(burn_in, -1, -1):
+      sequence += self._columns(
+        self._num_environments * min(number, num_before)
+      )
+    return sequence
 
   def _create_item(self, table: str, priority: float, columns: Any) -> None:
     self._writer.create_item(table, priority, columns)

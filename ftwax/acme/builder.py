@@ -11,20 +11,62 @@ from ftwax.acme import actor, adders, datasets, learner, tables, variables
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import replays
 from ftwax.records import loggers
-from ftwax.replay import replay_options
 
 
-def make_tables(replay: replays.Replays) -> list[Any]:
+def make_tables(
+  replay: replays.Replays,
+  rate_limiter: reverb.rate_limiters.RateLimiter | None = None,
+) -> list[Any]:
   """Returns the tables of a Reverb server.
 
-  Raises:
-    ValueError: if the agent learns from another replay.
+  Args:
+    replay: makes the replays of the agent.
+    rate_limiter: of the table that an agent samples from by priority; None if
+      whoever inserts and samples keeps the ratio, as the runtimes do, and then
+      nobody waits except for the first items.
   """
-  replays.choose(replay_options.REVERB, replay.config)
+  config, prioritized = replay.config, replay.options.prioritized
+  if prioritized is None:
+    first = [
+      tables.make_queue(tables.QUEUE, config.queue_size, replay.template)
+    ]
+  else:
+    limiter = rate_limiter or reverb.rate_limiters.MinSize(prioritized.min_size)
+    first = tables.make_prioritized_tables(
+      prioritized, replay.template, limiter
+    )
   return [
-    tables.make_queue(tables.QUEUE, replay.config.queue_size, replay.template),
+    *first,
     *tables.make_auxiliary_tables(replay.options, replay.template),
   ]
+
+
+def make_rate_limiter(
+  replay: replays.Replays, num_environments: int
+) -> reverb.rate_limiters.RateLimiter | None:
+  """Returns what keeps the ratio of samples to inserts, if there is one.
+
+  Args:
+    replay: makes the replays of the agent.
+    num_environments: trajectories that are inserted at once.
+  """
+  prioritized = replay.options.prioritized
+  if prioritized is None:
+    return None
+  ratio = prioritized.samples_per_insert
+  # Large enough for all environments to insert, and a batch to be sampled.
+  buffer = max(replay.config.batch_size, ratio * num_environments)
+  return reverb.rate_limiters.SampleToInsertRatio(
+    ratio, prioritized.min_size, float(buffer + max(1.0, ratio))
+  )
+
+
+def make_priorities(
+  replay: replays.Replays, client: reverb.Client
+) -> tables.Priorities | None:
+  """Returns the priorities of what an agent samples; None without any."""
+  prioritized = replay.options.prioritized
+  return None if prioritized is None else tables.Priorities(client, prioritized)
 
 
 def make_adder(
@@ -72,11 +114,7 @@ class Builder:
     Args:
       config: the agent.
       num_environments: environments of an actor and its adder; see `Actor`.
-
-    Raises:
-      ValueError: if the agent learns from another replay than Reverb's.
     """
-    replays.choose(replay_options.REVERB, config)
     self.config = config
     self._num_environments = num_environments
     # They know the layout of trajectories, which tables lack.
@@ -87,7 +125,8 @@ class Builder:
   ) -> list[reverb.Table]:
     """Returns the tables of a Reverb server."""
     self._replays = replays.Replays(self.config, environment_spec, policy)
-    return make_tables(self._replays)
+    limiter = make_rate_limiter(self._replays, self._num_environments or 1)
+    return make_tables(self._replays, limiter)
 
   def make_dataset_iterator(self, replay_client: reverb.Client) -> 'Dataset':
     """Returns an iterator over batches; the caller must close it.
@@ -136,12 +175,23 @@ class Builder:
       dataset: yields batches.
       logger_fn: makes the logger of a label.
       environment_spec: specs of the environments.
-      replay_client: not used: no table has priorities that a learner sets.
+      replay_client: client of the server, if the agent samples by priority.
       counter: counts the updates as `steps`; its counts are logged.
+
+    Raises:
+      ValueError: if there is no client to set priorities with.
     """
-    del replay_client
     policy = self.make_policy(networks, environment_spec)
     self._replays = replays.Replays(self.config, environment_spec, policy)
+    priorities = None
+    if self.config.learns_from_replay:
+      if replay_client is None:
+        raise ValueError(
+          f'replay_client ({replay_client}) must be a client of the Reverb'
+          f' server with which {self.config.name} sets priorities; pass'
+          ' server.localhost_client() or reverb.Client(address).'
+        )
+      priorities = make_priorities(self._replays, replay_client)
     return learner.make_learner(
       self.config,
       random_key,
@@ -150,6 +200,7 @@ class Builder:
       logger_fn,
       environment_spec,
       counter=counter,
+      priorities=priorities,
     )
 
   def make_actor(

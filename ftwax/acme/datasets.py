@@ -37,19 +37,35 @@ _JOIN_S = 5.0
 _SERVER_S = 1
 
 
+class SampleInfo(NamedTuple):
+  """How a batch was sampled by priority.
+
+  Attributes:
+    keys: uint64 [B], keys of the items.
+    probability: float32 [B], with which each was sampled.
+    table_size: number of items from which the last was sampled.
+  """
+
+  keys: npt.NDArray[Any]
+  probability: npt.NDArray[Any]
+  table_size: int
+
+
 class ReplaySample(NamedTuple):
-  """A batch and the origin of its fresh trajectories.
+  """A batch and the origin of its trajectories.
 
   Attributes:
     batch: on the device; leaves [T + 1, B, ...] or [T, B, ...], and [B, ...] in
       the recurrent state.
     variables_steps: int64 [B], learner steps of the behaviour policies.
     written_at: float64 [B], seconds since the epoch.
+    info: how it was sampled; None for a batch of the queue.
   """
 
   batch: types.LearnerBatch
   variables_steps: npt.NDArray[Any]
   written_at: npt.NDArray[Any]
+  info: SampleInfo | None = None
 
 
 class TrajectoryIterator(Iterator[ReplaySample]):
@@ -78,6 +94,8 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     self._timeout_s = timeout_s
     self._template = columns_lib.make_record(template)
     self._columns = columns_lib.make_template(template)
+    self._table = tables.first_table(options)
+    self._item = tables.sequence_columns(self._columns, options.prioritized)
     self._batch_size = batch_size
     self._options = options
     self._replay = None
@@ -112,7 +130,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       sample = self._batches.get(timeout=self._timeout_s)
     except queue.Empty:
       raise tables.timeout_error(
-        self._client, tables.QUEUE, 'sample', self._timeout_s
+        self._client, self._table, 'sample', self._timeout_s
       ) from None
     if isinstance(sample, Exception):
       raise sample
@@ -140,11 +158,10 @@ class TrajectoryIterator(Iterator[ReplaySample]):
 
   def _run(self) -> None:
     try:
-      structure: Any = jax.tree.structure(self._columns)
       # Outlives samplers: a queue does not return an item a second time.
-      items: list[columns_lib.Columns] = []
+      items: list[reverb.ReplaySample] = []
       for item in self._items():
-        items.append(structure.unflatten(item))
+        items.append(item)
         if len(items) == self._batch_size:
           self._put(self._make_sample(items))
           items = []
@@ -167,8 +184,8 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     """
     dataset = tables.make_dataset(
       self._client,
-      tables.QUEUE,
-      self._columns,
+      self._table,
+      self._item,
       max_in_flight=1,
       timeout_s=_POLL_S,
     )
@@ -176,23 +193,40 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       with native_log.filtered():
         iterator = dataset.as_numpy_iterator()
       for sample in iterator:
-        yield sample.data
+        yield sample
         if self._closed.is_set():
           return
 
-  def _make_sample(self, items: list[columns_lib.Columns]) -> ReplaySample:
-    fresh = self._unpack(items)
+  def _make_sample(self, items: list[reverb.ReplaySample]) -> ReplaySample:
+    structure: Any = jax.tree.structure(self._item)
+    # Of each trajectory of a sequence, the columns of all items.
+    *burn_in, last = map(
+      list,
+      zip(*(structure.unflatten(item.data) for item in items), strict=True),
+    )
+    fresh = self._unpack(last)
     batch = types.LearnerBatch(
       trajectory=fresh.trajectory,
+      burn_in=tuple(self._unpack(part).trajectory for part in burn_in),
       replay=self._sample_replay(),
       reward_prediction=(
         self._reward_prediction.sample() if self._reward_prediction else None
       ),
     )
-    return ReplaySample(
+    sample = ReplaySample(
       batch=jax.device_put(batch),
       variables_steps=fresh.variables_steps,
       written_at=fresh.written_at,
+    )
+    if self._options.prioritized is None:
+      return sample
+    infos = [item.info for item in items]
+    return sample._replace(
+      info=SampleInfo(
+        np.array([info.key for info in infos], np.uint64),
+        np.array([info.probability for info in infos], np.float32),
+        int(infos[-1].table_size),
+      )
     )
 
   def _sample_replay(self) -> types.ReplayBatch | None:

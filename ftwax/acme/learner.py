@@ -12,10 +12,10 @@ import numpy as np
 from acme.utils import counting
 
 from ftwax import compilation, parts, types
-from ftwax.acme import datasets
+from ftwax.acme import datasets, tables
 from ftwax.acme import variables as variables_lib
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import faults
+from ftwax.agents.actor_critic import faults, learning
 from ftwax.records import loggers
 
 
@@ -31,6 +31,7 @@ class Learner(acme.Learner):
     max_skipped_updates: int = 25,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     counter: counting.Counter | None = None,
+    priorities: tables.Priorities | None = None,
   ):
     """Makes a learner in its initial state.
 
@@ -45,13 +46,19 @@ class Learner(acme.Learner):
         `parts.check_values`.
       counter: counts updates as `steps`, and its counts are logged; None counts
         nothing.
+      priorities: those of what the agent learns from, if it samples by
+        priority.
     """
     self._counter = counter
+    self._priorities = priorities
     self._dataset = dataset
     self._logger = logger
     self._max_skipped_updates = max_skipped_updates
     self._bounds = bounds or {}
-    self._update = compilation.jit(core.update)
+    update: Any = core.update
+    if priorities is not None:
+      update = functools.partial(learning.learn_from_sample, core)
+    self._update = compilation.jit(update)
     init = compilation.jit_unoptimized(core.init)
     self._state: types.TrainingState = init(key)
     self._num_steps = 0
@@ -82,7 +89,7 @@ class Learner(acme.Learner):
     faults.check_skipped(
       int(np.max(self._state.skipped_in_a_row)), self._max_skipped_updates
     )
-    self._state, metrics = self._update(self._state, sample.batch)
+    metrics = self._learn(sample)
     counts = self._counter.increment(steps=1) if self._counter else {}
     self._logger.write(
       {
@@ -95,6 +102,19 @@ class Learner(acme.Learner):
       }
     )
     self._num_steps += 1
+
+  def _learn(self, sample: datasets.ReplaySample) -> types.Metrics:
+    """Does an update, and sets the priorities of what it learned from."""
+    if self._priorities is None:
+      self._state, metrics = self._update(self._state, sample.batch)
+      return metrics
+    info = sample.info
+    assert info is not None
+    self._state, metrics, priorities = self._update(
+      self._state, sample.batch, info.probability
+    )
+    self._priorities.update(info.keys, np.asarray(priorities))
+    return {**metrics, 'replay_size': info.table_size}
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
     """Returns the actors' variables for each name, which must be `policy`."""
@@ -173,6 +193,7 @@ def make_learner(
   logger_fn: loggers.LoggerFactory,
   environment_spec: types.EnvironmentSpec,
   counter: counting.Counter | None = None,
+  priorities: tables.Priorities | None = None,
 ) -> Learner:
   """Makes a learner of an agent; see `builder.Builder.make_learner`."""
   return Learner(
@@ -183,6 +204,7 @@ def make_learner(
     config.max_skipped_updates,
     config.bounds,
     counter,
+    priorities,
   )
 
 

@@ -72,19 +72,20 @@ def stop(server: reverb.Server) -> None:
 
 
 def open_writer(
-  client: reverb.Client, num_keep_alive_refs: int
+  client: reverb.Client, num_keep_alive_refs: int, num_columns: int
 ) -> reverb.TrajectoryWriter:
   """Opens a writer of a server that may be busy.
 
   Args:
     client: client of the server.
     num_keep_alive_refs: number of steps that items may refer to.
+    num_columns: number of columns of a step.
 
   Raises:
     ReplayTimeoutError: if the server does not answer in time.
   """
   try:
-    return client.trajectory_writer(
+    writer = client.trajectory_writer(
       num_keep_alive_refs, get_signature_timeout_ms=int(1000 * _OPEN_S)
     )
   except RuntimeError as error:
@@ -92,6 +93,12 @@ def open_writer(
       f'the Reverb server at {client.server_address} must answer within'
       f' {_OPEN_S:g} s and did not ({error}); check that it is running.'
     ) from error
+  for column in range(num_columns):
+    # Each step is sent by itself: items of others do not read it.
+    writer.configure(
+      (column,), num_keep_alive_refs=num_keep_alive_refs, max_chunk_length=1
+    )
+  return writer
 
 
 def _is_free(port: int) -> bool:

@@ -10,20 +10,28 @@ trajectory is sampled. All sequences are thus equally probable, and none is
 stored twice.
 """
 
+import collections
 from typing import Any
 
 import jax
+import numpy as np
+import numpy.typing as npt
 import reverb
 import tensorflow as tf
 
 from ftwax import types
 from ftwax.acme import columns as columns_lib
+from ftwax.acme import native_log
 from ftwax.replay import replay_options, trajectories
 
 QUEUE = 'queue'
 REPLAY = 'replay'
+LARGEST_PRIORITY = 'largest_priority'
 REWARD_PREDICTION_ZERO = 'reward_prediction_zero'
 REWARD_PREDICTION_NONZERO = 'reward_prediction_nonzero'
+
+# Seconds within which a live server answers, an integer for Reverb.
+_ANSWER_S = 10
 
 # Reward class of each table; see `trajectories`.
 REWARD_PREDICTION = {
@@ -59,10 +67,122 @@ def make_queue(
   )
 
 
+def make_prioritized_tables(
+  options: replay_options.Prioritized,
+  template: types.Trajectory,
+  rate_limiter: reverb.rate_limiters.RateLimiter,
+) -> list[reverb.Table]:
+  """Makes the tables of an agent that learns by priority, in place of a queue.
+
+  An item of the first is a trajectory with those before it. The sampling
+  exponent of a Reverb table is fixed, and that of an agent may evolve:
+  priorities have it applied, and the table's is one.
+
+  The second holds nothing but one item, with the priority of new trajectories.
+
+  Args:
+    options: sizes.
+    template: see `trajectories.make_template`.
+    rate_limiter: when to insert and to sample.
+
+  Returns:
+    The tables.
+  """
+  first_in_first_out = reverb.selectors.Fifo
+  return [
+    reverb.Table(
+      REPLAY,
+      sampler=reverb.selectors.Prioritized(priority_exponent=1.0),
+      remover=first_in_first_out(),
+      max_size=options.capacity,
+      max_times_sampled=0,
+      rate_limiter=rate_limiter,
+      signature=make_signature(
+        sequence_columns(columns_lib.make_template(template), options)
+      ),
+    ),
+    reverb.Table(
+      LARGEST_PRIORITY,
+      sampler=first_in_first_out(),
+      remover=first_in_first_out(),
+      max_size=1,
+      max_times_sampled=0,
+      rate_limiter=reverb.rate_limiters.MinSize(1),
+    ),
+  ]
+
+
+def sequence_columns(
+  columns: columns_lib.Columns, options: replay_options.Prioritized | None
+) -> tuple[columns_lib.Columns, ...]:
+  """Returns the columns of an item: of its burn-in, and of its trajectory.
+
+  Args:
+    columns: of a trajectory.
+    options: how long burn-ins are; None for an item of the queue.
+  """
+  return (columns,) * (1 + (options.burn_in if options else 0))
+
+
+def first_table(options: replay_options.ReplayOptions) -> str:
+  """Returns the name of the table that the agent itself learns from."""
+  return REPLAY if options.prioritized else QUEUE
+
+
+class Priorities:
+  """The priorities of a table's items."""
+
+  def __init__(
+    self, client: reverb.Client, options: replay_options.Prioritized
+  ):
+    """Takes the client of the server, and the size of the table."""
+    self._client = client
+    self._capacity = options.capacity
+    self._recent: collections.deque[float] = collections.deque()
+    self._largest = 0.0
+
+  def update(
+    self, keys: npt.NDArray[Any], priorities: npt.NDArray[Any]
+  ) -> None:
+    """Sets the priorities of items, and those that new items will have.
+
+    New items get the largest priority of as many samples as the table has
+    items. Priorities that are not finite are skipped, and so are items that the
+    table holds no more.
+
+    Args:
+      keys: uint64 [B].
+      priorities: float32 [B].
+    """
+    is_set = np.isfinite(priorities)
+    updates = dict(
+      zip(keys[is_set].tolist(), priorities[is_set].tolist(), strict=True)
+    )
+    if not updates:
+      return
+    self._client.mutate_priorities(REPLAY, updates=updates)
+    self._recent.append(max(updates.values()))
+    while len(self._recent) * len(keys) > max(self._capacity, len(keys)):
+      self._recent.popleft()
+    largest = max(self._recent)
+    if largest != self._largest:
+      self._client.insert([np.int8(0)], {LARGEST_PRIORITY: largest})
+      self._largest = largest
+
+
+def read_largest_priority(client: reverb.Client) -> float:
+  """Returns the priority of new trajectories; one before any was learned."""
+  if not client.server_info(timeout=_ANSWER_S)[LARGEST_PRIORITY].current_size:
+    return 1.0
+  with native_log.filtered():
+    (steps,) = client.sample(LARGEST_PRIORITY)
+  return float(steps[0].info.priority)
+
+
 def make_auxiliary_tables(
   options: replay_options.ReplayOptions, template: types.Trajectory
 ) -> list[reverb.Table]:
-  """Makes the tables other than the queue; none of them ever blocks a writer.
+  """Makes the tables of auxiliary tasks; none of them ever blocks a writer.
 
   Args:
     options: which tables to make.

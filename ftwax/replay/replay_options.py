@@ -100,12 +100,14 @@ class ReplayOptions(NamedTuple):
     sequences: the sequences for reward prediction.
     delta_encodes: whether Reverb stores frames as differences; see
       `ftwax.acme.columns`.
+    prioritized: what the agent learns from by priority, in place of the queue.
   """
 
   replay_capacity: int = 0
   reward_prediction_capacity: int = 0
   sequences: trajectories.Sequences = trajectories.Sequences(3, 1)
   delta_encodes: bool = False
+  prioritized: Prioritized | None = None
 
 
 QUEUE_ALONE = ReplayOptions()

@@ -16,8 +16,10 @@ from acme.utils import counting
 from ftwax import acme as pair
 from ftwax import hyperparameters, types
 from ftwax.acme import datasets, servers, tables
+from ftwax.agents import r2d2
 from ftwax.agents.actor_critic import faults, optimization
 from ftwax.environments import vector
+from ftwax.networks import cores
 from ftwax.replay import replay_options
 from ftwax.runtime import sharding
 
@@ -422,4 +424,54 @@ def test_an_actor_needs_variables(config, network, spec):
   with pytest.raises(ValueError, match=r'variable_source \(None\) must serve'):
     builder.make_actor(
       jax.random.PRNGKey(0), builder.make_policy(network, spec), spec
+    )
+
+
+_BY_PRIORITY = r2d2.R2D2Config(
+  core=cores.LSTM(8),
+  sequence_length=5,
+  batch_size=2,
+  queue=replay_options.Queue(timeout_s=3.0),
+  replay=replay_options.Prioritized(
+    capacity=20, min_size=4, samples_per_insert=2.0
+  ),
+)
+
+
+def test_the_pair_learns_by_priority_at_its_ratio(spec):
+  agent = _Agent(spec, _BY_PRIORITY.make_network(spec), _BY_PRIORITY)
+  loop = acme.EnvironmentLoop(_fake(spec), agent.actor, logger=_MemoryLogger())
+  loop.run(num_episodes=6)
+  assert agent.adder.num_items == 5
+  agent.learner.step()
+  # Each trajectory after the fourth is worth one more batch of two, and the
+  # limiter lets four samples be taken in advance.
+  with pytest.raises(tables.ReplayTimeoutError, match="table 'replay' must"):
+    for _ in range(20):
+      agent.learner.step()
+  num_before = agent.learner.num_steps
+  assert 2 <= num_before <= 4
+  loop.run(num_episodes=2)
+  agent.learner.step()
+  row = agent.logger.rows[-1]
+  assert row['learner_steps'] == num_before + 1
+  assert row['replay_size'] >= 5 and np.isfinite(row['loss'])
+  assert 'priorities' not in row
+  client = agent.server.localhost_client()
+  assert client.server_info()[tables.LARGEST_PRIORITY].current_size == 1
+  assert tables.read_largest_priority(client) != 1.0
+  agent.close()
+
+
+def test_a_learner_by_priority_needs_the_server(spec):
+  builder = pair.Builder(_BY_PRIORITY)
+  with pytest.raises(
+    ValueError, match=r'replay_client \(None\) must be a client'
+  ):
+    builder.make_learner(
+      jax.random.PRNGKey(0),
+      _BY_PRIORITY.make_network(spec),
+      iter(()),
+      _make_logger,
+      spec,
     )

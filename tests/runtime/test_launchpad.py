@@ -13,11 +13,17 @@ from concurrent import futures
 import distributed_helpers
 import jax
 import launchpad as lp
+import numpy as np
 import pytest
 from absl import flags
 
+from ftwax import hyperparameters
 from ftwax.acme import loopback, namespaces
+from ftwax.agents import r2d2
+from ftwax.networks import cores
+from ftwax.population import population_config
 from ftwax.records import checkpoints, loggers, run_directory
+from ftwax.replay import replay_options
 from ftwax.runtime import distributed
 from ftwax.runtime.distributed import launchpad_program
 
@@ -113,6 +119,36 @@ def test_launchpad_runs_to_the_end_and_resumes(tmp_path):
   )
   assert resumed.counts.actor_steps == 150
   assert checkpoints.saved_steps(result.run_dir / 'checkpoints')[-1] == 150
+
+
+@_launches
+@pytest.mark.slow
+def test_members_learn_by_priority_from_several_actors(tmp_path):
+  config = r2d2.R2D2Config(
+    core=cores.LSTM(8),
+    sequence_length=5,
+    batch_size=4,
+    learning_rate=hyperparameters.LogUniform(1e-4, 1e-3),
+    replay=replay_options.Prioritized(
+      capacity=40, min_size=8, samples_per_insert=2.0
+    ),
+  )
+  result = distributed.run_experiment(
+    distributed_helpers.make_experiment(
+      agent=config,
+      max_num_actor_steps=400,
+      population=population_config.PopulationConfig(2, exploits=False),
+    ),
+    run_dir=tmp_path / 'run',
+    settings=distributed.Settings(num_actors=2),
+  )
+  rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
+  assert rows[-1]['replay_size'] >= 8
+  assert len(rows[-1]['loss']) == 2 and all(np.isfinite(rows[-1]['loss']))
+  # Two samples of each trajectory, and four of an update.
+  num_trajectories = result.counts.actor_steps / 2 / 5
+  assert result.counts.learner_steps >= num_trajectories / 2 - 2
+  assert list(result.state.steps) == [result.counts.learner_steps] * 2
 
 
 def _follow(path, coordinator, learner):

@@ -13,9 +13,10 @@ import run_helpers
 import ftwax
 from ftwax import hyperparameters
 from ftwax.agents import r2d2
-from ftwax.agents.actor_critic import exploration, replays
+from ftwax.agents.actor_critic import exploration
 from ftwax.networks import cores, torsos
 from ftwax.population import population_config, selection
+from ftwax.records import loggers
 from ftwax.replay import replay_options
 from ftwax.runtime import distributed, prepare, runs
 from ftwax.runtime.device import sizes
@@ -172,11 +173,50 @@ def test_a_replay_that_does_not_fit_is_refused():
     prepare.prepare(_make(large))
 
 
-def test_reverb_is_refused():
-  with pytest.raises(
-    ValueError, match=r"replay \('reverb'\) must not be Reverb's for r2d2"
-  ):
-    replays.choose(replay_options.REVERB, AGENT)
+def _read_learner(directory):
+  return loggers.read_jsonl(loggers.log_path(directory, 'learner'))
+
+
+@pytest.mark.python_310
+@pytest.mark.parametrize('num_members', [1, 2])
+def test_reverb_learns_by_priority(tmp_path, num_members, capsys):
+  agent = AGENT.replace(
+    tasks=('reward_prediction',),
+    replay=REPLAY.replace(
+      priority_exponent=hyperparameters.Uniform(0.5, 0.9), burn_in=2
+    ),
+  )
+  experiment = _make(
+    agent,
+    replay='reverb',
+    num_environments=2 * num_members,
+    max_num_actor_steps=160 * num_members,
+    population=population_config.PopulationConfig(num_members, exploits=False),
+  )
+  run = run_helpers.make_run('local', tmp_path)
+  result = run(experiment)
+  assert 'in memory, and in no checkpoint' in capsys.readouterr().out
+  # Of each rollout of two rows there is one update.
+  num_updates = result.counts.learner_steps
+  assert list(result.state.steps) == [num_updates] * num_members
+  first, *_, last = _read_learner(tmp_path / 'run')
+  assert first['replay_size'] == 2 and 'loss' not in first
+  assert 30 <= last['replay_size'] <= 32
+  assert np.all(np.isfinite(last['loss'])) and np.all(
+    np.asarray(last['reward_prediction_live']) == 1.0
+  )
+  # A resumed run fills the table before it learns on.
+  resumed = run(
+    experiment.replace(
+      max_num_actor_steps=result.counts.actor_steps + num_members
+    ),
+    resume=True,
+  )
+  before, after = (
+    jax.tree.map(np.asarray, each.state.params) for each in (result, resumed)
+  )
+  run_helpers.assert_same(before, after)
+  assert int(resumed.state.steps[0]) > num_updates
 
 
 def test_two_devices_learn_what_one_does(tmp_path):

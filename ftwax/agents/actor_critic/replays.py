@@ -48,14 +48,16 @@ class Replays:
 
   @functools.cached_property
   def options(self) -> replay_options.ReplayOptions:
-    """Options of the replay that the auxiliary tasks learn from."""
+    """Options of the replays that agent and auxiliary tasks learn from."""
     config = self.config
     replays = auxiliary.REPLAY in auxiliary.sources(config.all_tasks)
     # Tasks of such an agent learn from the sequences that it learns from.
     replays &= not config.learns_from_replay
+    prioritized: Any = config.replay if config.learns_from_replay else None
     options = replay_options.ReplayOptions(
       replay_capacity=config.replay.capacity if replays else 0,
       delta_encodes=config.queue.delta_encode,
+      prioritized=prioritized,
     )
     prediction = config.find_task(tasks.RewardPrediction)
     if prediction is None:
@@ -133,15 +135,8 @@ def choose(replay: str | None, config: config_lib.ActorCriticConfig) -> str:
 
   Raises:
     ImportError: if Reverb is requested but not installed.
-    ValueError: if the agent learns by priorities, which Reverb does not have.
   """
   chosen = replay or replay_options.FUNCTIONAL
-  if chosen == replay_options.REVERB and config.learns_from_replay:
-    raise ValueError(
-      f"replay ('reverb') must not be Reverb's for {config.name}, which samples"
-      ' from a prioritized replay of its own process; leave it out, and choose'
-      " runtime='local' or 'device' on Python 3.10."
-    )
   if chosen == replay_options.REVERB and not import_guard.is_installed(
     'reverb'
   ):

@@ -155,8 +155,11 @@ class _Run:
   @property
   def _saves_replay(self) -> bool:
     """Whether checkpoints hold what the agent learns from."""
+    experiment = self._experiment
     return (
-      self._experiment.agent.learns_from_replay and self._parts.replays.is_saved
+      experiment.agent.learns_from_replay
+      and self._parts.replays.is_saved
+      and experiment.replay != replay_options.REVERB
     )
 
   def train(self) -> Iterator[None]:
