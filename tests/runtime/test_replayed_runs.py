@@ -157,6 +157,8 @@ def test_a_ratio_that_cannot_be_met_is_refused():
     ValueError, match=r'samples_per_insert \(0.001\) must give a whole number'
   ):
     sizes.make_sizes(parts)
+  with pytest.raises(ValueError, match='must give a whole number'):
+    runner.check(parts, distributed.Settings(num_actors=2))
 
 
 def test_a_replay_that_does_not_fit_is_refused():

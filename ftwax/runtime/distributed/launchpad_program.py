@@ -114,6 +114,7 @@ def make_program(
     )
   if not experiment.expose:
     loopback.check()
+  print(prepare.describe_replay(parts, is_local=False), end='', flush=True)
   program = program or lp.Program(name)
   in_use = sorted(set(LABELS) & set(program.groups))
   if in_use:
