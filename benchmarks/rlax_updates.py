@@ -67,15 +67,18 @@ class Network(hk.Module):
   def __call__(self, trajectory):
     """Maps a trajectory to features, logits and values, [T + 1, B, ...]."""
     timestep = trajectory.timestep
-    x = jnp.concatenate(
-      [
-        hk.BatchApply(self._torso)(timestep.observation),
-        jax.nn.one_hot(trajectory.previous_action, self._sizes.num_actions),
-        jnp.tanh(timestep.reward)[..., None],
-      ],
-      axis=-1,
-    )
+    x = hk.BatchApply(self._torso)(timestep.observation)
     if self._sizes.is_recurrent:
+      # Without memory, agents do not read what led to a step either.
+      action = trajectory.previous_action
+      x = jnp.concatenate(
+        [
+          x,
+          jax.nn.one_hot(action, self._sizes.num_actions),
+          jnp.tanh(timestep.reward)[..., None],
+        ],
+        axis=-1,
+      )
       state = hk.LSTMState(*trajectory.recurrent_state)
       x, _ = hk.dynamic_unroll(self._core, (x, timestep.step_type == 0), state)
     else:
