@@ -9,6 +9,7 @@ may also have
   main(options)                       in place of `build`, a script of its own
 """
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -426,9 +427,13 @@ def _is_environment(function: Any) -> bool:
     return True
   if not callable(function) or _options_class(function) is not None:
     return False
-  takes = list(inspect.signature(function).parameters)
-  if takes or typing.get_type_hints(function).get('return') is not None:
-    return bool(takes)
+  if inspect.signature(function).parameters:
+    return True
+  hints: dict[str, Any] = {}
+  with contextlib.suppress(NameError):  # Of what type checkers alone import.
+    hints = typing.get_type_hints(function)
+  if hints.get('return') is experiment_lib.ExperimentConfig:
+    return False  # It is not built twice.
   return not isinstance(function(), experiment_lib.ExperimentConfig)
 
 
@@ -459,6 +464,8 @@ def _import(path: pathlib.Path, source: str) -> types.ModuleType:
 
 def _options_class(function: Callable[..., Any]) -> Any:
   """Returns the annotation of `options`; None if there is no such argument."""
+  if 'options' not in inspect.signature(function).parameters:
+    return None
   return typing.get_type_hints(function).get('options')
 
 

@@ -386,6 +386,19 @@ def test_a_users_function_runs(capsys, my_file, tmp_path):
   assert '"batch_size": 2,' in (run_dir / 'config.json').read_text('utf-8')
 
 
+@pytest.mark.parametrize(
+  'kind', ['functional.FunctionalEnvironment', "'Imported'"]
+)
+def test_an_environment_may_say_what_it_is(tmp_path, kind):
+  path = tmp_path / f'annotated_{len(kind)}.py'
+  path.write_text(
+    'from ftwax.environments import functional, memory_chain\n\n'
+    f'def make() -> {kind}:\n  return memory_chain.make(15)\n'
+  )
+  experiment = launch.find(f'{path}:make', []).build()
+  assert experiment.environment_factory(0).spec.observations.shape == (1, 3)
+
+
 def test_processes_leave_the_rest_of_own_stepping(tmp_path):
   text = own_experiment.make_text(
     'ppo',
