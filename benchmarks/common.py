@@ -123,16 +123,14 @@ def _git(*arguments: str) -> str:
   ).stdout.strip()
 
 
-def run_rival(
-  script: str, seconds: float, overrides: Sequence[str] = ()
-) -> dict[str, Any]:
+def run_rival(script: str, *arguments: str, **settings: str) -> dict[str, Any]:
   """Runs `rivals/<script>` in its own environment.
 
   Args:
     script: name of a script that lists its dependencies at the top and prints
       JSON as its last line.
-    seconds: duration of its measurements.
-    overrides: requirements that replace the script's, e.g. `jax==0.6.2`.
+    *arguments: its arguments.
+    **settings: variables of its environment.
 
   Returns:
     The contents of the last line.
@@ -145,10 +143,13 @@ def run_rival(
     if not name.startswith(prefixes)
   }
   command = [os.environ.get('UV', 'uv'), 'run', '--script']
-  command += [argument for name in overrides for argument in ('--with', name)]
-  command += [str(_RIVALS / script), f'--seconds={seconds}']
+  command += [str(_RIVALS / script), *arguments]
   result = subprocess.run(
-    command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    command,
+    env={**environment, **settings},
+    stdout=subprocess.PIPE,
+    text=True,
+    check=True,
   )
   return json.loads(result.stdout.strip().splitlines()[-1])
 

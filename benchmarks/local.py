@@ -79,7 +79,7 @@ def run_stable_baselines3(core, num_steps):
 def run_sample_factory(core, num_steps):
   """Returns the speed of sample-factory's agent, measured once."""
   del core, num_steps
-  result = common.run_rival('sample_factory_cart_pole.py', seconds=0.0)
+  result = common.run_rival('sample_factory_cart_pole.py', '--seconds=0.0')
   return result['steps_per_second']
 
 

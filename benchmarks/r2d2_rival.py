@@ -18,7 +18,6 @@ import json
 import os
 import pathlib
 import resource
-import subprocess
 import tempfile
 from typing import Any
 
@@ -30,7 +29,6 @@ from ftwax.environments import functional, jax_adapters
 from ftwax.networks import cores
 from ftwax.records import loggers
 
-_RIVAL = pathlib.Path(__file__).parent / 'rivals' / 'memorax_r2d2.py'
 _TASKS = ('cart_pole', 'cart_pole_hidden', 'chain_15')
 _SIDES = {'ftwax': 'ours', 'memorax': 'memorax'}
 _NUM_EVALUATIONS, _NUM_EPISODES = 10, 200
@@ -121,29 +119,6 @@ def run_ours(task: str, num_steps: int, seed: int) -> dict[str, Any]:
   }
 
 
-def run_rival(
-  python: str | None, task: str, num_steps: int, seed: int
-) -> dict[str, Any]:
-  """Trains memorax's in its own environment."""
-  command = [python] if python else ['uv', 'run', '--script']
-  command += [str(_RIVAL), f'--task={task}', f'--seed={seed}']
-  variables = {
-    name: value
-    for name, value in os.environ.items()
-    if not name.startswith(('JAX_', 'PYTHONPATH', 'VIRTUAL_ENV'))
-  }
-  ended = subprocess.run(
-    [*command, f'--num_steps={num_steps}'],
-    stdout=subprocess.PIPE,
-    stderr=subprocess.DEVNULL,
-    text=True,
-    check=True,
-    env={**variables, 'JAX_PLATFORMS': 'cpu'},
-  )
-  found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-  return found
-
-
 def main() -> None:
   """Does the runs that are missing in turn, and prints the table."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
@@ -152,9 +127,6 @@ def main() -> None:
   parser.add_argument('--num_steps', type=int, default=40_000)
   parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
   parser.add_argument('--directory', default='runs/r2d2_rival')
-  parser.add_argument(
-    '--rival_python', help='an interpreter that has memorax, in place of uv'
-  )
   args = parser.parse_args()
   print(common.machine_line())
   directory = pathlib.Path(args.directory)
@@ -169,7 +141,14 @@ def main() -> None:
           if side == 'ftwax':
             result = run_ours(task, args.num_steps, seed)
           else:
-            result = run_rival(args.rival_python, task, args.num_steps, seed)
+            result = common.run_rival(
+              'memorax_r2d2.py',
+              f'--task={task}',
+              f'--seed={seed}',
+              f'--num_steps={args.num_steps}',
+              JAX_PLATFORMS='cpu',
+              XLA_FLAGS=os.environ.get('XLA_FLAGS', ''),
+            )
           path.write_text(json.dumps(result))
         found.append(json.loads(path.read_text()))
         print(path.name, found[-1], flush=True)
