@@ -5,7 +5,9 @@ steps. Torsos come before it and run on all `T * B` frames at once; only the
 core is inside the loop over time.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import haiku as hk
@@ -18,6 +20,10 @@ from ftwax.networks import noise, unrolling
 _Inputs = TypeVar('_Inputs')
 _Output = TypeVar('_Output')
 _State = TypeVar('_State')
+
+_is_batch_first: contextvars.ContextVar[bool] = contextvars.ContextVar(
+  'is_batch_first', default=False
+)
 
 
 class CoreOutput(NamedTuple):
@@ -171,21 +177,41 @@ def check_unroll(
   shapes.check_leaves(function, 'state', state, steps[1:])
 
 
+@contextlib.contextmanager
+def batch_first(is_split: bool) -> Iterator[None]:
+  """Chooses the order in which `batch_apply` merges axes when traced inside.
+
+  Args:
+    is_split: whether the batch is split over devices, and then comes first:
+      with time first, XLA would gather it on all of them, since no contiguous
+      part of the merged axis would belong to one device. Otherwise time comes
+      first, and no array is transposed.
+  """
+  token = _is_batch_first.set(is_split)
+  try:
+    yield
+  finally:
+    _is_batch_first.reset(token)
+
+
 def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:
   """Merges the time and batch axes around a function of [B, ...].
 
-  The batch comes first in the merged axis. With time first, XLA would gather a
-  batch that is sharded over devices on all of them, since no contiguous part of
-  the merged axis would belong to one device.
-
   Args:
-    function: a function between arrays [B * T, ...].
+    function: a function between arrays [T * B, ...], or [B * T, ...] in
+      `batch_first`.
 
   Returns:
     A function between arrays [T, B, ...].
   """
   apply = hk.BatchApply(function)
-  return lambda *args: _swap_axes(apply(*_swap_axes(args)))
+
+  def apply_to_all(*args: Any) -> Any:
+    if not _is_batch_first.get():
+      return apply(*args)
+    return _swap_axes(apply(*_swap_axes(args)))
+
+  return apply_to_all
 
 
 def _swap_axes(tree: Any) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ftwax import trees, types
 from ftwax.agents.actor_critic import batches
+from ftwax.networks import recurrence
 
 # Name of the device axis.
 _AXIS = 'device'
@@ -93,7 +94,9 @@ def place_learner_core(
     state: types.TrainingState, batch: types.LearnerBatch
   ) -> tuple[types.TrainingState, types.Metrics]:
     batch = jax.tree.map(place, batches.batch_axes(batch), batch)
-    return jax.lax.with_sharding_constraint(core.update(state, batch), whole)
+    with recurrence.batch_first(mesh.size > 1):
+      results = core.update(state, batch)
+    return jax.lax.with_sharding_constraint(results, whole)
 
   return types.LearnerCore(init, update)
 

@@ -448,3 +448,17 @@ def test_import_is_light():
     [sys.executable, '-c', code], capture_output=True, text=True, check=True
   )
   assert result.stdout.strip() == '[]'
+
+
+def test_only_a_batch_that_is_split_comes_first():
+  inputs = jax.random.normal(jax.random.PRNGKey(0), (3, 2, 5))
+  double = recurrence.batch_apply(lambda x: 2.0 * x)
+
+  def apply(is_split, x):
+    with recurrence.batch_first(is_split):
+      return double(x)
+
+  for is_split in (False, True):
+    function = functools.partial(apply, is_split)
+    assert ('transpose' in str(jax.make_jaxpr(function)(inputs))) == is_split
+    np.testing.assert_array_equal(function(inputs), 2.0 * inputs)
