@@ -8,12 +8,11 @@ import fakes
 import jax
 import numpy as np
 import pytest
+import reverb_parts
 
 from ftwax.acme import (
-  adders,
   columns,
   datasets,
-  servers,
   tables,
 )
 from ftwax.replay import replay_options, trajectories
@@ -44,27 +43,18 @@ def _options(**changes):
 
 @pytest.fixture
 def make_parts():
-  """Makes a server, an adder and an iterator; all are closed after the test."""
-  closed_last = []
+  """Makes a server of a queue and of auxiliary tables, and its parts."""
 
-  def make(options, batch_size=2, template=TEMPLATE):
-    server = servers.make_server(
-      [
+  with reverb_parts.making() as make_of:
+
+    def make(options, batch_size=2, template=TEMPLATE):
+      server_tables = [
         tables.make_queue(tables.QUEUE, 100, template),
         *tables.make_auxiliary_tables(options, template),
       ]
-    )
-    client = server.localhost_client()
-    adder = adders.TrajectoryAdder(client, template, E, 20.0, options)
-    iterator = datasets.TrajectoryIterator(
-      client, template, batch_size, 20.0, 1, options
-    )
-    closed_last.extend([server.stop, iterator.close, adder.close])
-    return client, adder, iterator
+      return make_of(server_tables, template, E, batch_size, options)
 
-  yield make
-  for close in reversed(closed_last):
-    close()
+    yield make
 
 
 def _frame(step):

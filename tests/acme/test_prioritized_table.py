@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reverb
+import reverb_parts
 
-from ftwax.acme import adders, datasets, servers, tables
+from ftwax.acme import datasets, tables
 from ftwax.replay import (
   prioritized_replay,
   replay_options,
@@ -28,29 +29,20 @@ OPTIONS = replay_options.Prioritized(capacity=12, burn_in=2, min_size=2)
 
 @pytest.fixture
 def make_parts():
-  """Makes a server, an adder and an iterator; all are closed after the test."""
-  closed_last = []
+  """Makes a server of prioritized and auxiliary tables, and its parts."""
 
-  def make(config=OPTIONS, batch_size=8, **changes):
-    options = replay_options.ReplayOptions(prioritized=config, **changes)
-    limiter = reverb.rate_limiters.MinSize(config.min_size)
-    server = servers.make_server(
-      [
+  with reverb_parts.making() as make_of:
+
+    def make(config=OPTIONS, batch_size=8, **changes):
+      options = replay_options.ReplayOptions(prioritized=config, **changes)
+      limiter = reverb.rate_limiters.MinSize(config.min_size)
+      server_tables = [
         *tables.make_prioritized_tables(config, TEMPLATE, limiter),
         *tables.make_auxiliary_tables(options, TEMPLATE),
       ]
-    )
-    client = server.localhost_client()
-    adder = adders.TrajectoryAdder(client, TEMPLATE, E, 20.0, options)
-    iterator = datasets.TrajectoryIterator(
-      client, TEMPLATE, batch_size, 20.0, 1, options
-    )
-    closed_last.extend([server.stop, iterator.close, adder.close])
-    return client, adder, iterator
+      return make_of(server_tables, TEMPLATE, E, batch_size, options)
 
-  yield make
-  for close in reversed(closed_last):
-    close()
+    yield make
 
 
 def _make_record(first_seeds, mark=0.0):
