@@ -341,9 +341,13 @@ def _set_by_last_name(
   """
   own = [field.name for field in dataclasses.fields(found.options)]
   own += [f'no{name}' for name in own if _is_bool(found.options, name)]
+  by_flags: tuple[str, ...] = ()
   for flag, value in unknown.items():
     # Built anew, since a flag before it may have brought the part.
-    experiment = found.build()
+    try:
+      experiment = found.build()
+    except ValueError:  # Or `--set` changes a part that a flag brings.
+      experiment = found.build(dataclasses.replace(found.options, set=by_flags))
     paths = _paths_by_last_name(experiment)
     rules = found.options.rules()
     for field in dataclasses.fields(rules) if rules is not None else ():
@@ -365,7 +369,9 @@ def _set_by_last_name(
       parts.read(experiment, matches[0]), tuple
     ):
       value = _to_list(value)
-    changed = (*found.options.set, f'{matches[0]}={value}')
+    text = f'{matches[0]}={value}'
+    by_flags = (*by_flags, text)
+    changed = (*found.options.set, text)
     options = dataclasses.replace(found.options, set=changed)
     found = found._replace(options=options)
   return found

@@ -368,6 +368,10 @@ def test_tasks_and_networks_follow_the_changes():
   change = config_files.parse('agent.tasks.value_replay.cost=0.3')
   changed = launch.change(experiment, change)
   assert changed.agent.tasks == (tasks_lib.ValueReplay(cost=0.3),)
+  by_flag = ['--tasks=value_replay', '--set=agent.tasks.value_replay.cost=0.3']
+  for arguments in (by_flag, by_flag[::-1], [*by_flag, '--discount=0.5']):
+    agent = launch.find('catch', arguments).build().agent
+    assert agent.tasks == (tasks_lib.ValueReplay(cost=0.3),)
   with pytest.raises(ValueError, match=r"replay is not among \['value_replay"):
     launch.change(experiment, config_files.parse('agent.tasks.replay.cost=1'))
   assert experiment.seed == 0
