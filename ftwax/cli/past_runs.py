@@ -3,7 +3,7 @@
 import contextlib
 import pathlib
 
-from ftwax.cli import launch, sources
+from ftwax.cli import launch
 from ftwax.inference import loading
 from ftwax.inference import playable as playable_lib
 from ftwax.records import files, rebuilding, run_directory
@@ -31,9 +31,6 @@ def rebuild(
     ValueError: if there is no such run or its experiment cannot be rebuilt.
   """
   source = loading.find(run)
-  if experiment is None and source.parent == loading.TRAINED:
-    # The library's experiment that made it, if it has one of its own.
-    experiment = source.name if source.name in sources.experiments() else None
   if experiment is not None:
     run_directory.check_layout(source)
     run_directory.read_config(source)

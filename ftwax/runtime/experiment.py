@@ -177,9 +177,9 @@ class ExperimentConfig(parts.Part):
     offline: whether to learn from these alone, without a step in training
       environments. `max_num_actor_steps` then counts the recorded steps that
       updates draw; environments serve evaluations.
-    init_from: directory of an earlier run whose learned parameters a new run
-      starts from, with this config and environment. See
-      `runtime.initial_state`.
+    init_from: directory of an earlier run, or the name of a population of the
+      library, whose learned parameters a new run starts from, with this config
+      and environment. See `runtime.initial_state`.
     metrics: names of numbers that the environment measures beside its rewards,
       such as entries of Gymnasium's `info`, to log as means over episodes: at
       their last step, or over all steps by names such as `energy/sum` and

@@ -6,7 +6,6 @@ agents, which has no optimizer state. Everything else belongs to
 the new run: hyperparameters, internal rewards, counts, ratings and random keys.
 """
 
-import os
 import pathlib
 from typing import Any
 
@@ -18,6 +17,7 @@ from ftwax import trees
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.population import state as state_lib
 from ftwax.records import array_files, checkpoints, rebuilding, run_directory
+from ftwax.runtime import saved_agents
 
 # Fields of a training state that are restored, each on its own: checkpoints are
 # read by path, and each may be missing or differ.
@@ -47,7 +47,8 @@ def start_from(
   agent, or member 5 of eight takes member 1 of four.
 
   Args:
-    init_from: directory of the earlier run.
+    init_from: directory of the earlier run, or the name of a population of
+      the library.
     optimizer: the optimizer of the new run.
     population: population of the new run.
 
@@ -58,8 +59,7 @@ def start_from(
   if init_from is None:
     return population
   members = population.members
-  directory = pathlib.Path(init_from)
-  agent, size = _read_source(directory)
+  directory, agent, size = _read_source(init_from)
   turns = np.arange(len(members.internal_rewards)) % size
   changes: dict[str, Any] = {}
   for name in _PARTS:
@@ -110,12 +110,13 @@ def _skip(init_from: str, name: str, problem: str) -> None:
 
 
 def _read_source(
-  path: str | os.PathLike[str],
-) -> tuple[config_lib.ActorCriticConfig, int]:
-  """Returns the agent of an earlier run and the size of its population."""
+  init_from: str,
+) -> tuple[pathlib.Path, config_lib.ActorCriticConfig, int]:
+  """Returns the directory, agent and size of an earlier population."""
   try:
+    directory = saved_agents.find(init_from)
     agent, num_members = rebuilding.read_parts(
-      path,
+      directory,
       {
         'agent': config_lib.ActorCriticConfig,
         'population.num_members': int,
@@ -123,7 +124,7 @@ def _read_source(
     )
   except ValueError as error:
     raise ValueError(
-      f'init_from ({os.fspath(path)!r}) must be the directory of a run: {error}'
+      f'init_from ({init_from!r}) must be the directory of a run: {error}'
     ) from None
-  members = run_directory.read_members(pathlib.Path(path))
-  return agent, len(members) or num_members
+  members = run_directory.read_members(directory)
+  return directory, agent, len(members) or num_members

@@ -11,7 +11,7 @@ from ftwax.inference import loading
 from ftwax.networks import cores, torsos
 from ftwax.population import population_config
 from ftwax.population import state as state_lib
-from ftwax.runtime import initial_state
+from ftwax.runtime import initial_state, saved_agents
 
 _CONFIG = impala.IMPALAConfig(
   core=cores.FeedForward(4),
@@ -124,9 +124,15 @@ def test_members_take_those_of_the_earlier_run_in_turn(earlier):
   run_helpers.assert_same(started.steps, members.steps)
 
 
-def test_members_take_those_of_a_shared_folder(earlier, tmp_path):
+@pytest.mark.parametrize('is_named', [False, True])
+def test_members_take_those_of_a_shared_folder(
+  earlier, tmp_path, monkeypatch, is_named
+):
   loading.export(earlier.run_dir, tmp_path / 'shared')
-  members, started = _start(tmp_path / 'shared', earlier)
+  if is_named:  # Among those that come with the library.
+    monkeypatch.setattr(saved_agents, 'TRAINED', tmp_path)
+  source = 'shared' if is_named else tmp_path / 'shared'
+  members, started = _start(source, earlier)
   run_helpers.assert_same(started.params, _in_turn(earlier.state.params))
   run_helpers.assert_same(
     started.observation_statistics,

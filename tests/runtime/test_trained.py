@@ -89,6 +89,17 @@ def test_the_game_of_a_population_is_rebuilt(name):
   np.testing.assert_array_equal(shown.observation, expected.observation)
 
 
+def test_all_members_are_rebuilt_with_their_experiment(name, agents):
+  made = past_runs.rebuild(name, None)
+  last = made.population.num_members - 1
+  again = ftwax.load(name, last, False, made)
+  assert jax.tree.map(jnp.shape, again.variables) == jax.tree.map(
+    jnp.shape, agents[0].variables
+  )
+  with pytest.raises(ValueError, match=f'member.*{last + 1}'):
+    ftwax.load(name, last + 1)
+
+
 def test_a_population_of_another_name_is_refused():
   with pytest.raises(ValueError, match=r"one of \['capture_the_flag', 'first"):
     inference.load('hide_and_seek')
