@@ -4,7 +4,8 @@ The type of a field is that of its flag:
 
   bool                    --name, or --noname
   int, float, str         --name=VALUE, or --name VALUE
-  tuple[str, ...]         --name VALUE ..., which may be repeated
+  tuple[str, ...]         --name VALUE ... or --name=VALUE,VALUE, which may be
+                          repeated
   tuple[tuple[str, ...]]  the same; the values of each stay together
 
 `flag` gives a field its help, and `argument` a place among the arguments. Names
@@ -155,8 +156,7 @@ def parse(
   if others:
     positions = [f.name.upper() for f in fields if 'position' in f.metadata]
     wanted = ' '.join(positions) or 'none'
-    is_change = re.match(r'[\w.]+=', others[0])
-    meant = f'; did you mean --set {others[0]}?' if is_change else ''
+    meant = _suggest_flag(others[0], argv, hints)
     parser.error(f'arguments besides flags ({others}) must be {wanted}{meant}')
   if 'verbosity' in values:
     with import_guard.guarded():
@@ -244,13 +244,35 @@ def _add(
   parser.add_argument(field.name, metavar=field.name.upper(), **options)
 
 
+def _suggest_flag(
+  word: str, argv: Sequence[str], hints: Mapping[str, Any]
+) -> str:
+  """Returns the flag that is meant by a word that is no argument."""
+  if re.match(r'[\w.]+=', word):
+    return f'; did you mean --set {word}?'
+  before = argv[argv.index(word) - 1]
+  name = before.partition('=')[0].lstrip('-').replace('-', '_')
+  if '=' in before and typing.get_origin(hints.get(name)) is tuple:
+    return f'; did you mean {before},{word}?'
+  return ''
+
+
 def _to_tuple(value: Any, kind: Any) -> Any:
-  """Converts the words of a flag, a list for each time that it was given."""
+  """Converts words: those of arguments, or a list for each time of a flag."""
   entry = typing.get_args(kind)[0]
-  words = [[word] if isinstance(word, str) else word for word in value]
+  if all(isinstance(each, str) for each in value):  # Such as paths.
+    return tuple(map(entry, value))
+  groups = [
+    tuple(part for word in each for part in _split(word)) for each in value
+  ]
   if typing.get_origin(entry) is tuple:
-    return tuple(map(tuple, words))
-  return tuple(entry(word) for group in words for word in group)
+    return tuple(groups)
+  return tuple(entry(word) for words in groups for word in words)
+
+
+def _split(word: str) -> list[str]:
+  # A change such as `agent.tasks=["clone","replay"]` has commas of its own.
+  return [word] if '=' in word else word.split(',')
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
