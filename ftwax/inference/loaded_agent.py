@@ -58,6 +58,8 @@ class LoadedAgent:
     game_spec = game_spec._replace(environment=game_spec.environment.public)
     self.game_spec = game_spec
     self.player = players.frozen(actor, variables, game_spec.environment)
+    # One program, not one for each of its operations.
+    self._init = compilation.jit_unoptimized(actor.init, static_argnums=1)
     self._state = self.initial_state()
     self._select = jax.jit(actor.select_action)
     self._encode: Callable[[Any], Any] = lambda value: value
@@ -105,7 +107,10 @@ class LoadedAgent:
         without a batch axis.
       seed: seed of the samples of an agent that is loaded with `greedy=False`.
     """
-    return self.actor.init(jax.random.PRNGKey(seed), num_rows or 1)
+    state: types.ActorState = self._init(
+      jax.random.PRNGKey(seed), num_rows or 1
+    )
+    return state
 
   @compilation.usual_settings()
   def step(

@@ -256,6 +256,9 @@ def mean_returns(population: PopulationState) -> types.Array:
   return jnp.where(count > 0, total / jnp.maximum(count, 1), -jnp.inf)
 
 
+_mean_returns = jax.jit(mean_returns)
+
+
 def has_return(population: PopulationState) -> types.Array:
   """Returns which entries of `returns` are set, bool [N, num_returns]."""
   slots = jnp.arange(population.returns.shape[1])
@@ -270,7 +273,7 @@ def log_values(population: PopulationState) -> dict[str, Any]:
     'games': population.games,
     'ratings': population.ratings,
     'opponent_ratings': population.opponent_ratings,
-    'mean_returns': mean_returns(population),
+    'mean_returns': _mean_returns(population),
     'internal_rewards': members.internal_rewards,
     'payoff_scores': population.payoff.scores,
     'payoff_games': population.payoff.games,

@@ -1,9 +1,10 @@
 """Round-robin tournaments: their games and statistics."""
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from ftwax import types
@@ -114,13 +115,13 @@ def summarize(
   """
   seats, outcomes = np.asarray(seats), np.asarray(outcomes, np.float64)
   ratings_lib.check_games(seats, outcomes, teams, num_players)
-  places = jnp.asarray(seats)
-  counts = np.asarray(ratings_lib.count_seats(places, teams, num_players))
+  counts, pair_scores, fit = jax.device_get(
+    _rate(seats, outcomes, tuple(teams), num_players, anchor, anchor_rating)
+  )
   first, second = (  # Whether each player is in the team, [G * C, N].
     (counts[:, team] > 0).reshape(-1, num_players).astype(np.float64)
     for team in ratings_lib.pairs(max(teams) + 1)
   )
-  pair_scores = ratings_lib.pair_scores(jnp.asarray(outcomes)).reshape(-1)
   # The first team's part of the point of each meeting, [G * C, 1].
   share = np.asarray(pair_scores, np.float64)[:, None]
   scores = (first * share).T @ second + (second * (1.0 - share)).T @ first
@@ -138,19 +139,41 @@ def summarize(
     np.fill_diagonal(met, 0)
   wins = np.nan_to_num(win_rates) * met
   lows, highs = win_rates_lib.wilson_interval(wins, met, deviations)
-  design = ratings_lib.multiplicities(places, teams, num_players)
-  fit = ratings_lib.fit(
-    design.reshape(-1, num_players),
-    pair_scores,
-    anchor,
-    anchor_rating,
-    rows_per_game=num_pairs,
-  )
   return Tournament(
     games=games,
     win_rates=win_rates,
     lows=lows,
     highs=highs,
-    ratings=np.asarray(fit.ratings),
-    rating_errors=deviations * np.asarray(fit.standard_errors),
+    ratings=fit.ratings,
+    rating_errors=deviations * fit.standard_errors,
   )
+
+
+@functools.partial(jax.jit, static_argnames=('teams', 'num_players', 'anchor'))
+def _rate(
+  seats: types.Array,
+  outcomes: types.Array,
+  teams: tuple[int, ...],
+  num_players: int,
+  anchor: int,
+  anchor_rating: types.Array | float,
+) -> tuple[types.Array, types.Array, ratings_lib.Fit]:
+  """Returns seats in each team, scores of pairs of teams, and ratings.
+
+  One program, since each of its operations would be compiled by itself.
+
+  Returns:
+    float32 [G, num_teams, N]; float32 [G * C], for `C` pairs of teams; the
+    ratings [N].
+  """
+  pair_scores = ratings_lib.pair_scores(outcomes)  # [G, C]
+  design = ratings_lib.multiplicities(seats, teams, num_players)  # [G, C, N]
+  fit = ratings_lib.fit(
+    design.reshape(-1, num_players),
+    pair_scores.reshape(-1),
+    anchor,
+    anchor_rating,
+    rows_per_game=pair_scores.shape[-1],
+  )
+  counts = ratings_lib.count_seats(seats, teams, num_players)
+  return counts, pair_scores.reshape(-1), fit

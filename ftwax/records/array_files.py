@@ -435,4 +435,4 @@ def _make_like(data: Any, leaf: Leaf, like: Any) -> Any:
     return type(like)(array.item())
   if isinstance(like, jax.Array) and like.committed:
     return jax.device_put(array, like.sharding)
-  return jnp.asarray(array)
+  return jax.device_put(array)  # It compiles nothing, unlike `jnp.asarray`.

@@ -13,7 +13,7 @@ from ftwax.networks import cores, torsos
 from ftwax.population import players, seating, tournament
 from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
-from ftwax.runtime import evaluation
+from ftwax.runtime import evaluation, sharding
 from ftwax.runtime.device import compiled_arena, matches
 
 EPISODE_LENGTH = 5
@@ -113,6 +113,25 @@ def test_games_are_dealt_out_in_batches_of_an_evaluation(
     on_seats = result.returns[:, 0]
     assert (on_seats[result.seats == knows] == EPISODE_LENGTH).all()
     assert (on_seats[result.seats == is_wrong] == 0).all()
+
+
+def test_of_cpus_one_plays_all_games(game, actor_and_variables):
+  """Each would play all of them, in twice the time with the same results."""
+  actor, variables = actor_and_variables
+  _, places = seating.make_evaluation_seating(game.teams, NUM_MEMBERS, 2, [])
+  arena = compiled_arena.make_arena(
+    game, seating.from_seats(places, NUM_MEMBERS, game.teams), []
+  )
+  results = []
+  for num_devices in (1, NUM_MEMBERS):
+    mesh = sharding.make_mesh(jax.devices()[:num_devices])
+    games = matches.Matches(arena, actor, mesh)
+    placed = jax.device_put(variables, sharding.spread(mesh))
+    games.compile(placed, places)
+    state = games._start(jax.random.PRNGKey(1), jnp.asarray(places), ())
+    assert state.lengths.sharding.device_set == {jax.devices()[0]}
+    results.append(games.play(jax.random.PRNGKey(1), placed, places))
+  jax.tree.map(np.testing.assert_array_equal, *results)
 
 
 def test_batches_have_the_seats_of_a_seating():

@@ -74,7 +74,9 @@ class Matches:
     Args:
       arena: holds the seats of members and opponents.
       actor: selects actions for one member.
-      mesh: the devices that hold the members' variables.
+      mesh: the devices that hold the members' variables. On CPUs the first
+        plays: each would play all games and select its share of the actions,
+        with the same cores.
       name: name of the games in messages.
       max_steps: see `evaluation.is_complete`.
     """
@@ -84,7 +86,11 @@ class Matches:
     self._actor = actor
     # Both functions declare their output sharding; otherwise the second call of
     # `_play` would see other input shardings and recompile.
-    whole = sharding.replicated(mesh)
+    first = mesh.devices.flat[0]
+    if first.platform == 'cpu':
+      mesh = sharding.make_mesh([first])
+    self._whole = whole = sharding.replicated(mesh)
+    self._is_one = mesh.size == 1
     self._start: Callable[..., Any] = compilation.jit_unoptimized(
       self._start_games, out_shardings=whole
     )
@@ -101,6 +107,7 @@ class Matches:
     """Compiles ahead of time for what `play` will get, on the same devices."""
     start: Any = self._start
     play: Any = self._play
+    variables = self._place(variables)
     arguments = jax.random.PRNGKey(0), jnp.asarray(seats), parameters
     self._start = start.lower(*arguments).compile()
     self._play = play.lower(variables, self._start(*arguments)).compile()
@@ -127,6 +134,7 @@ class Matches:
       The results of all games that ended, in the order in which they ended,
       then those of games that never end.
     """
+    variables = self._place(variables)
     state = self._start(key, jnp.asarray(seats), parameters)
     results: list[evaluation.GameResult] = []
     num_ended: types.NumpyArray = np.zeros(len(seats), np.int64)
@@ -152,6 +160,13 @@ class Matches:
       lengths,
       self._max_steps,
     )
+
+  def _place(self, variables: types.ActorVariables) -> types.ActorVariables:
+    """Returns variables where games are played."""
+    if not self._is_one:
+      return variables  # Each device has its share of members.
+    placed: types.ActorVariables = jax.device_put(variables, self._whole)
+    return placed
 
   def _start_games(
     self, key: types.Key, seats: types.Array, parameters: Any
