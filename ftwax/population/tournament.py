@@ -156,7 +156,7 @@ def _rate(
   teams: tuple[int, ...],
   num_players: int,
   anchor: int,
-  anchor_rating: types.Array | float,
+  anchor_rating: float,
 ) -> tuple[types.Array, types.Array, ratings_lib.Fit]:
   """Returns seats in each team, scores of pairs of teams, and ratings.
 
