@@ -62,3 +62,14 @@ def test_ci_takes_nothing_that_may_change_under_it():
   uv = (ROOT / '.ci' / 'uv.txt').read_text('utf-8')
   assert re.search(r'^uv==[\d.]+ \\\n +--hash=sha256:', uv, re.M)
   assert '--require-hashes -r .ci/uv.txt' in (ROOT / '.ci' / 'run').read_text()
+
+
+def test_ci_runs_what_is_left_out_by_default():
+  default = re.search(
+    r"^addopts = .* -m '(.*?)'", (ROOT / 'pyproject.toml').read_text(), re.M
+  )
+  assert default[1] == 'not slow and not ci'
+  ci = (ROOT / '.ci' / 'run').read_text('utf-8')
+  words = r'^    uv run --python "\$python" "\$\{extras\[@\]\}" pytest'
+  assert re.search(rf'{words}$', ci, re.M)
+  assert re.search(rf"{words} -m 'ci and not slow'$", ci, re.M)

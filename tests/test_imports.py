@@ -342,6 +342,7 @@ jax.eval_shape(train, jax.eval_shape(init, jax.random.PRNGKey(0)))
 """
 
 
+@pytest.mark.ci
 def test_a_training_loads_nothing_heavy():
   result = _python(f'{TRAINING}print(sorted(set(sys.modules) & {HEAVY}))')
   assert result.returncode == 0, result.stderr

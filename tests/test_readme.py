@@ -5,6 +5,7 @@ import re
 
 import documented_code
 import numpy as np
+import pytest
 
 from ftwax.runtime import prepare, runs
 
@@ -15,6 +16,7 @@ def test_it_is_short():
   assert len(README.read_text('utf-8').splitlines()) <= 110
 
 
+@pytest.mark.ci
 def test_the_example_learns(tmp_path):
   run, *_ = documented_code.read_blocks(README)
   output = documented_code.run(run, tmp_path, timeout_s=600)
@@ -24,6 +26,7 @@ def test_the_example_learns(tmp_path):
   assert mean_return > 400  # The best is 500.
 
 
+@pytest.mark.ci
 def test_pure_functions_learn(tmp_path):
   run, pure, _ = documented_code.read_blocks(README)
   # Without the run: the next block only reads its experiment.

@@ -99,6 +99,7 @@ _ATTACK = """
 """
 
 
+@pytest.mark.ci
 def test_no_part_does_harm_whatever_it_gets(tmp_path):
   for name in ('game', 'my-game'):
     (tmp_path / f'{name}.py').write_text("open('ran', 'w')\n", 'utf-8')

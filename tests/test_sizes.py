@@ -48,6 +48,7 @@ def test_words_of_the_manual_are_counted(package):
   assert sizes.measure(root)['words of the manual'] == 3
 
 
+@pytest.mark.ci
 def test_it_prints_today_beside_a_commit(capsys):
   if not (pathlib.Path(sizes.ROOT) / '.git').exists():
     pytest.skip('not a clone')

@@ -4,12 +4,14 @@
 """
 
 import dataclasses
+import itertools
 
 import chex
 import fakes
 import jax
 import pytest
 import random_batches
+import slow_cases
 
 from ftwax import hyperparameters
 from ftwax.agents import named, ppo
@@ -38,8 +40,13 @@ def test_configs_are_short(agent):
   assert len(dataclasses.fields(named.AGENTS[agent])) <= 37
 
 
-@pytest.mark.parametrize('reads', [True, False])
-@pytest.mark.parametrize('core', cores.NAMED)
+@pytest.mark.parametrize(
+  ('core', 'reads'),
+  slow_cases.rows_but(
+    [(core, i % 2 == 0) for i, core in enumerate(cores.NAMED)],
+    itertools.product(cores.NAMED, [True, False]),
+  ),
+)
 def test_every_core_takes_every_option_of_ppo(core, reads):
   """Traced, not compiled: shapes and structures must agree."""
   spec = fakes.make_continuous_spec()

@@ -71,7 +71,9 @@ def test_greedy_choice_does_not_depend_on_the_key(name, key):
   assert not np.array_equal(logits(False, key), logits(False, other_key))
 
 
-@pytest.mark.parametrize('name', CONFIGS)
+@pytest.mark.parametrize(
+  'name', slow_cases.all_but(FAST, CONFIGS, pytest.mark.ci)
+)
 def test_the_learner_has_the_policy_that_acted(name, key):
   """Ratios of probabilities are one at equal weights, across episodes too."""
   network, variables = _make(name, key)

@@ -305,7 +305,7 @@ def test_nothing_is_kept_where_nothing_is_normalized():
   'agent',
   [
     pytest.param(a2c, marks=pytest.mark.slow),
-    impala,
+    pytest.param(impala, marks=pytest.mark.ci),
     pytest.param(ppo, marks=pytest.mark.slow),
   ],
 )

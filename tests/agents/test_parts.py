@@ -150,6 +150,7 @@ def make_experiment(num_steps):
   )
 
 
+@pytest.mark.ci
 def test_two_of_a_kind_and_parts_of_ones_own_learn_evolve_and_resume(tmp_path):
   def run(num_steps, name, resume=False):
     return ftwax.run(

@@ -44,6 +44,7 @@ def test_members_are_counted():
   assert alone.num_updates == 100 and four.num_updates == 25
 
 
+@pytest.mark.ci
 def test_a_training_follows_the_schedule_of_values_that_are_mapped():
   config = ppo.PPOConfig(
     core='feed_forward',

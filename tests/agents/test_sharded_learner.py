@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 import random_batches
-import slow_cases
 
 from ftwax.agents import impala, ppo, unreal
 from ftwax.networks import cores, torsos
@@ -37,7 +36,13 @@ AGENTS = {
 
 
 @pytest.mark.parametrize(
-  'name', slow_cases.all_but(('ppo', 'normalized'), AGENTS)
+  'name',
+  [
+    pytest.param('impala', marks=pytest.mark.slow),
+    pytest.param('ppo', marks=pytest.mark.ci),
+    'normalized',
+    pytest.param('unreal', marks=pytest.mark.slow),
+  ],
 )
 def test_updates_are_those_of_one_device(name):
   agent, config = AGENTS[name]

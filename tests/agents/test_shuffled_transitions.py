@@ -1,5 +1,7 @@
 """Minibatches of transitions, and a whole update of PPO beside a plain one."""
 
+import itertools
+
 import fakes
 import jax
 import jax.numpy as jnp
@@ -107,7 +109,18 @@ SPACES = {'discrete': SPEC, 'continuous': fakes.make_continuous_spec()}
 CASES = [f'{name}, {space}' for space in SPACES for name in OPTIONS]
 # The others take long to compile.
 FAST = ('previous, discrete', 'noisy, discrete', 'states, continuous')
-each_case = pytest.mark.parametrize('case', slow_cases.all_but(FAST, CASES))
+FIRST = FAST[-1:]
+
+
+def _marks(case, fast):
+  """Returns how a case is marked: CI runs what `fast` lacks of `FAST`."""
+  is_slow, is_first = case not in FAST, case in fast
+  return [pytest.mark.slow] * is_slow + [pytest.mark.ci] * (not is_first)
+
+
+each_case = pytest.mark.parametrize(
+  'case', [pytest.param(case, marks=_marks(case, FIRST)) for case in CASES]
+)
 
 
 @each_case
@@ -154,8 +167,8 @@ def _act(config, spec, state):
 @pytest.mark.parametrize(
   ('shuffle', 'case'),
   [
-    pytest.param(shuffle, case, marks=[pytest.mark.slow] * (case not in fast))
-    for shuffle, fast in (('transitions', FAST), ('sequences', FAST[:1]))
+    pytest.param(shuffle, case, marks=_marks(case, fast))
+    for shuffle, fast in (('transitions', FAST[1:2]), ('sequences', FAST[:1]))
     for case in CASES
   ],
 )
@@ -365,8 +378,13 @@ def _plain_steps(params, rows, order, over):
   return jax.tree.unflatten(structure, leaves)
 
 
-@pytest.mark.parametrize('over', ['batch', 'minibatch'])
-@pytest.mark.parametrize('shuffle', ['sequences', 'transitions'])
+@pytest.mark.parametrize(
+  ('shuffle', 'over'),
+  slow_cases.rows_but(
+    [('sequences', 'batch'), ('transitions', 'minibatch')],
+    itertools.product(['sequences', 'transitions'], ['batch', 'minibatch']),
+  ),
+)
 def test_an_update_is_that_of_a_plain_rewrite(shuffle, over):
   config = _config(
     core=cores.FeedForward(4, activation='tanh'),

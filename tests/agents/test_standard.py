@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import random_batches
-import slow_cases
 
 from ftwax.agents import a2c, ppo, rl2
 from ftwax.agents.actor_critic import acting
@@ -105,10 +104,20 @@ def _unroll(network, params, seed, inputs):
 
 
 # The others have parts of these.
-FAST = ('all', 'linear', 'layers for heads')
+MOST = ('all', 'linear', 'layers for heads')
 
 
-@pytest.mark.parametrize('name', slow_cases.all_but(FAST, CONFIGS))
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param(
+      name, marks=pytest.mark.ci if name in MOST else pytest.mark.slow
+    )
+    for name in CONFIGS
+    if name != 'all'
+  ]
+  + ['all'],
+)
 def test_every_parameter_learns(name, key):
   config = CONFIGS[name]
   network = config.make_network(SPEC)

@@ -92,7 +92,9 @@ def test_a_signal_is_what_the_torso_takes_for_one(shape, torso, options, grid):
   assert values.shape == (3, 2, *grid, 4)
 
 
-@pytest.mark.parametrize('name', ['unreal', 'a3c'])
+@pytest.mark.parametrize(
+  'name', ['unreal', pytest.param('a3c', marks=pytest.mark.ci)]
+)
 def test_agents_learn_to_control_a_signal(name, key):
   config, spec = _unreal((30, 3), 'mlp')
   config = named.AGENTS[name](
@@ -120,6 +122,7 @@ def test_agents_learn_to_control_a_signal(name, key):
   assert len(moved) == 6 and all(moved)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize('name', ['unreal', 'a3c'])
 def test_agents_train_where_observations_are_signals(name, tmp_path):
   """A board of 16 x 3 is a signal by its shape, whatever its torso."""

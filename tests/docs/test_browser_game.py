@@ -195,6 +195,7 @@ console.log(JSON.stringify({
 _HUMAN_DELAY = 2
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not _NODE.exists(), reason='Playwright has no node here')
 def test_who_stands_still_loses_and_a_person_can_win_on_easy_alone():
   num_games = 24

@@ -86,17 +86,20 @@ def run(clone, *words):
 
 
 def run_tests(clone, names, *files):
-  """Runs tests of the copy by their names; returns how many passed."""
+  """Runs tests of the copy that are not slow; returns how many passed."""
   files = [f'tests/{file}' for file in files]
-  printed = run(clone, '-m', 'pytest', '-q', '-n0', *files, '-k', names)
+  options = '-q', '-n0', '-m', 'not slow', '-k', names
+  printed = run(clone, '-m', 'pytest', *options, *files)
   return int(re.search(r'(\d+) passed', printed)[1])
 
 
+@pytest.mark.ci
 def test_a_core_meets_what_all_cores_must_do(clone):
   assert run_tests(clone, 'leaky', 'networks/test_every_core.py') >= 5
-  assert run_tests(clone, 'traced and ppo', 'runtime/test_pairs.py') == 1
+  assert run_tests(clone, 'traced and ppo', 'runtime/test_pairs.py') == 2
 
 
+@pytest.mark.ci
 def test_a_task_meets_what_all_tasks_must_do(clone):
   names = 'small_features or the_cases'
   assert run_tests(clone, names, 'runtime/test_pairs.py') == 2

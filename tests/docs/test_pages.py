@@ -1,4 +1,8 @@
-"""The Python of each page runs: shortened by default, slow ones as printed."""
+"""The Python of each page runs: shortened in CI, slow ones as printed.
+
+Pages that train nothing run by default. Of the others tests/test_docs.py checks
+the names, fields and arguments.
+"""
 
 import functools
 import itertools
@@ -54,6 +58,9 @@ _LONG = {
   'your_own_game',
   'your_own_network',
 }
+
+# What trains, or plays games, which takes seconds to compile.
+_TRAINS = re.compile(r'ftwax\.run\(|make_train\(|compare\(|record\(|\brun\(')
 
 # Numbers of runs of pages that are traced, not executed: compiling takes most
 # of a page's time. Other tests run what they show; slow tests run the pages.
@@ -196,6 +203,13 @@ def _marks(page):
   return []
 
 
+def _marks_shortened(page):
+  is_slow, code = page.stem in _LONG, documented_code.read_blocks(page)
+  trains = any(map(_TRAINS.search, code))
+  marks = [pytest.mark.slow] * is_slow + [pytest.mark.ci] * trains
+  return [*_marks(page), *marks]
+
+
 def _code(page, directory):
   """Returns the Python of a page, and writes its other files."""
   if page.stem in _NEEDS:
@@ -261,7 +275,7 @@ def test_the_notebook_of_a_page_is_its_execution(page):
     pytest.param(
       page,
       id=page.stem,
-      marks=[*_marks(page), *[pytest.mark.slow] * (page.stem in _LONG)],
+      marks=_marks_shortened(page),
     )
     for page in PAGES
   ],

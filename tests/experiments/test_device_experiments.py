@@ -31,6 +31,7 @@ def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
   assert list((tmp_path / 'ftwax' / 'jax').rglob('jit_call-*'))
 
 
+@pytest.mark.ci
 def test_the_main_job_ends_with_its_report(tmp_path):
   run_dir = tmp_path / 'run'
   arguments = [

@@ -8,6 +8,7 @@ import in_process
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import slow_cases
 from dm_env import specs
 from gymnasium import spaces
 
@@ -200,7 +201,10 @@ def _run(experiment, directory, runtime, **options):
 
 
 @pytest.mark.filterwarnings('ignore:os.fork')
-@pytest.mark.parametrize(('runtime', 'way'), RUNTIMES)
+@pytest.mark.parametrize(
+  ('runtime', 'way'),
+  slow_cases.rows_but(RUNTIMES[2:3] + RUNTIMES[4:], RUNTIMES),
+)
 def test_success_moves_the_parameter_in_every_runtime(runtime, way, tmp_path):
   experiment = _experiment(WAYS[way])
   if way == 'process':
@@ -217,7 +221,10 @@ def test_success_moves_the_parameter_in_every_runtime(runtime, way, tmp_path):
   assert evaluated[-1]['metrics/gap'] == 3.0
 
 
-@pytest.mark.parametrize(('runtime', 'way'), [RUNTIMES[0], RUNTIMES[4]])
+@pytest.mark.parametrize(
+  ('runtime', 'way'),
+  slow_cases.rows_but(RUNTIMES[4:5], [RUNTIMES[0], RUNTIMES[4]]),
+)
 def test_parameters_are_saved_and_resumed(runtime, way, tmp_path):
   whole, halves = tmp_path / 'whole', tmp_path / 'halves'
   short = _experiment(WAYS[way], max_num_actor_steps=256)

@@ -270,7 +270,9 @@ def test_bad_gradients_are_skipped_counted_and_end_the_run(
   assert learner[-1]['skipped_updates'] == 3
 
 
-@pytest.mark.parametrize('field', ['observation', 'reward'])
+@pytest.mark.parametrize(
+  'field', ['observation', pytest.param('reward', marks=pytest.mark.ci)]
+)
 def test_what_is_saved_at_a_fault_is_from_before_it(
   run, make_experiment, short_calls, tmp_path, monkeypatch, capsys, field
 ):

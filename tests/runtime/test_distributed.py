@@ -1,5 +1,6 @@
 """Nodes of distributed runs in one process, without an engine of its own."""
 
+import itertools
 import json
 
 import distributed_helpers
@@ -11,6 +12,7 @@ import numpy as np
 import population_helpers
 import pytest
 import run_helpers
+import slow_cases
 
 from ftwax.cli import commands
 from ftwax.population import population_config, selection
@@ -74,7 +76,9 @@ class _Losing(in_process.InProcess):
     return super().call(name, method, *args, num_returns=num_returns)
 
 
-@pytest.mark.parametrize('num_actors', [1, 2, 3])
+@pytest.mark.parametrize(
+  'num_actors', slow_cases.all_but([3], [1, 2, 3], pytest.mark.ci)
+)
 def test_takes_the_steps_that_are_asked_for(tmp_path, num_actors):
   experiment = distributed_helpers.make_experiment(max_num_actor_steps=101)
   result = _run(
@@ -168,7 +172,9 @@ def test_copies_of_observers_in_actors_see_steps(tmp_path):
   assert _read(tmp_path, 'train')[-1]['observed'] > 1
 
 
-@pytest.mark.parametrize('num_learners', [1, 4])
+@pytest.mark.parametrize(
+  'num_learners', [pytest.param(1, marks=pytest.mark.ci), 4]
+)
 def test_members_evolve_wherever_they_are(tmp_path, num_learners):
   result = _run(
     _make_population(),
@@ -229,7 +235,10 @@ def test_copies_cross_learners(tmp_path):
   assert any(seen)
 
 
-@pytest.mark.parametrize('calls', [{1}, {2, 5}, {3, 4, 9}])
+@pytest.mark.parametrize(
+  'calls',
+  slow_cases.all_but([{2, 5}], [{1}, {2, 5}, {3, 4, 9}], pytest.mark.ci),
+)
 def test_what_a_lost_actor_played_is_not_counted(tmp_path, calls):
   engine = _Losing('play', calls)
   result = _run(
@@ -248,15 +257,13 @@ def test_what_a_lost_actor_played_is_not_counted(tmp_path, calls):
 
 @pytest.mark.parametrize(
   ('num_learners', 'method'),
-  [(1, 'learn'), (1, 'state')]
-  + [
-    pytest.param(2, method, marks=[pytest.mark.slow] * is_slow)
-    for method, is_slow in (
-      ('learn', False),
-      ('give', True),
-      ('adopt', True),
-      ('state', False),
-    )
+  [
+    pytest.param(1, 'learn', marks=pytest.mark.ci),
+    pytest.param(1, 'state', marks=pytest.mark.ci),
+    (2, 'learn'),
+    pytest.param(2, 'give', marks=pytest.mark.slow),
+    pytest.param(2, 'adopt', marks=pytest.mark.slow),
+    (2, 'state'),
   ],
 )
 def test_all_members_continue_after_a_learner_is_lost(
@@ -378,8 +385,12 @@ class _Slow(in_process.InProcess):
     return list(references[-1:])
 
 
-@pytest.mark.parametrize('waits', [True, False])
-@pytest.mark.parametrize('num_actors', [2, 3])
+@pytest.mark.parametrize(
+  ('num_actors', 'waits'),
+  slow_cases.rows_but(
+    [(2, False), (3, True)], itertools.product([2, 3], [True, False])
+  ),
+)
 def test_waiting_actors_never_wait_for_ever(tmp_path, waits, num_actors):
   # Three actors with two games each leave a rest of a batch of four.
   result = _run(

@@ -1,5 +1,6 @@
 """What environments measure beside rewards: logs, evaluations, terminal."""
 
+import itertools
 import json
 
 import gymnasium
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import slow_cases
 from dm_env import specs
 from gymnasium import spaces
 
@@ -256,8 +258,13 @@ def _walk(num_steps=5):
   )
 
 
-@pytest.mark.parametrize('runtime', ['local', 'device'])
-@pytest.mark.parametrize('names', [(), ('steps',)])
+@pytest.mark.parametrize(
+  ('names', 'runtime'),
+  slow_cases.rows_but(
+    [((), 'local'), (('steps',), 'device')],
+    itertools.product([(), ('steps',)], ['local', 'device']),
+  ),
+)
 def test_states_in_jax_measure_too(runtime, names, tmp_path):
   ftwax.run(
     _experiment(_walk(), metrics=names),
@@ -442,6 +449,7 @@ def test_callbacks_keep_the_least_of_a_negative_metric(tmp_path):
     callbacks.read_score(row, '-metrics/gap')
 
 
+@pytest.mark.ci
 def test_make_train_and_sweeps_have_metrics(tmp_path, capsys):
   experiment = _experiment(_count_ones(), metrics=('ones',))
   init, train = ftwax.make_train(experiment)

@@ -45,6 +45,7 @@ def _num_mapped_pages(**environment):
   return int(process.stdout)
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform != 'linux', reason='This is glibc.')
 def test_calls_use_the_same_pages_unless_the_user_configures_malloc():
   kept = _num_mapped_pages()

@@ -62,7 +62,9 @@ class _Counting(dm_env.Environment):
 _RESET, _STEP = jax.jit(GAME.reset), jax.jit(GAME.step)
 
 
-@pytest.mark.parametrize('runtime', ['auto', 'local'])
+@pytest.mark.parametrize(
+  'runtime', [pytest.param('auto', marks=pytest.mark.ci), 'local']
+)
 def test_a_clone_learns_without_a_step_and_resumes(
   folder, tmp_path, runtime, capsys
 ):
@@ -181,6 +183,7 @@ def test_the_value_learns_offline_where_it_weighs_actions():
     assert policy == 0
 
 
+@pytest.mark.ci
 def test_the_better_of_two_teachers_is_followed_with_marwil_s_weights(tmp_path):
   folder = tmp_path / 'games'
   record(folder, 48, num_parallel=16)

@@ -125,6 +125,7 @@ def start(tmp_path):
     yield make
 
 
+@pytest.mark.ci
 def test_a_run_outlives_its_nodes_and_is_resumed(start):
   run = start(10**9)
   run.wait_for(lambda: len(run.rows('train')) > 20)
@@ -226,6 +227,7 @@ def test_an_engine_carries_calls_and_errors(engine):
   assert engine.get(engine.ping('second/0')) == 0.0
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings('ignore')
 def test_a_token_guards_every_port(engine):
   path = pathlib.Path(os.environ['RAY_AUTH_TOKEN_PATH'])

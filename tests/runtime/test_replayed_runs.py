@@ -1,5 +1,6 @@
 """Runs of agents that learn from a prioritized replay, on every runtime."""
 
+import itertools
 import json
 
 import functional_fakes
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import run_helpers
+import slow_cases
 
 import ftwax
 from ftwax import hyperparameters
@@ -50,8 +52,13 @@ def _stored(directory):
   return [name for name in names if 'replay/' in name]
 
 
-@pytest.mark.parametrize('runtime', ['device', 'local'])
-@pytest.mark.parametrize('is_saved', [True, False])
+@pytest.mark.parametrize(
+  ('is_saved', 'runtime'),
+  slow_cases.rows_but(
+    [(True, 'device'), (False, 'local')],
+    itertools.product([True, False], ['device', 'local']),
+  ),
+)
 def test_a_resumed_run_has_the_replay_unless_it_is_left_out(
   tmp_path, runtime, is_saved, capsys
 ):
@@ -123,6 +130,7 @@ def test_a_population_evolves_the_ladder_and_the_returns(tmp_path):
   )
 
 
+@pytest.mark.ci
 def test_seeds_and_values_are_mapped():
   init, train = ftwax.make_train(_make(max_num_actor_steps=96))
   keys = jax.random.split(jax.random.PRNGKey(0), 2)
@@ -221,6 +229,7 @@ def test_reverb_learns_by_priority(tmp_path, num_members, capsys):
   assert int(resumed.state.steps[0]) > num_updates
 
 
+@pytest.mark.ci
 def test_two_devices_learn_what_one_does(tmp_path):
   experiment = _make(max_num_actor_steps=96)
   states = []
@@ -255,8 +264,12 @@ class _Losing(in_process.InProcess):
     super().close()
 
 
-@pytest.mark.parametrize('samples_per_insert', [2.0, 0.5])
-@pytest.mark.parametrize('lost_at', [0, 4])
+@pytest.mark.parametrize(
+  ('lost_at', 'samples_per_insert'),
+  slow_cases.rows_but(
+    [(0, 0.5), (4, 2.0)], itertools.product([0, 4], [2.0, 0.5])
+  ),
+)
 def test_each_actors_rows_are_streams_of_their_own(
   tmp_path, lost_at, samples_per_insert
 ):

@@ -69,6 +69,7 @@ def _values(agent):
   return values
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize('runtime', ENVIRONMENTS)
 @pytest.mark.parametrize(
   'core',
@@ -103,7 +104,9 @@ def _last_row(result):
   return json.loads(path.read_text().splitlines()[-1])
 
 
-@pytest.mark.parametrize('runtime', ENVIRONMENTS)
+@pytest.mark.parametrize(
+  'runtime', [pytest.param('device', marks=pytest.mark.ci), 'local']
+)
 def test_metrics_are_means_over_decisions(runtime, tmp_path):
   result = _train(
     runtime, tmp_path, 400, core=cores.LSTM(16), learning_rate=0.0
@@ -133,7 +136,9 @@ def test_steps_are_decisions_and_returns_end_with_the_seat():
   assert per_game == pytest.approx(decisions, rel=0.1)
 
 
-@pytest.mark.parametrize('runtime', ENVIRONMENTS)
+@pytest.mark.parametrize(
+  'runtime', ['device', pytest.param('local', marks=pytest.mark.ci)]
+)
 def test_members_and_opponents_take_seats_that_come_and_go(runtime, tmp_path):
   teams = (0, 1, 0, 1)
   environments = {

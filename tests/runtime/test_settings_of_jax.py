@@ -48,7 +48,9 @@ def _name(settings):
 
 
 @pytest.mark.parametrize('settings', [X64, *SETTINGS], ids=_name)
-@pytest.mark.parametrize('runtime', ['local', 'device'])
+@pytest.mark.parametrize(
+  'runtime', [pytest.param('local', marks=pytest.mark.ci), 'device']
+)
 def test_a_run_is_saved_and_loaded_under_each_setting(
   settings, runtime, tmp_path
 ):

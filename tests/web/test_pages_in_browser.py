@@ -177,6 +177,7 @@ def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
   _check_looks(page, 'play')
 
 
+@pytest.mark.ci
 def test_a_game_is_played_in_first_person(page, tmp_path):
   saved = saved_games.SavedGames(tmp_path)
   playable = web_helpers.make_capture_the_flag(
@@ -285,6 +286,7 @@ def test_the_site_has_a_match_in_first_person(page, tmp_path):
   page.wait_for_selector('.of-first-person')
 
 
+@pytest.mark.ci
 def test_a_match_against_the_population_is_played_and_shared(page, tmp_path):
   site = web_helpers.make_site_game(tmp_path).as_uri()
   page.context.set_offline(True)
