@@ -2,8 +2,6 @@
 
 import pytest
 
-CI = pytest.mark.ci
-
 
 def all_but(fast, cases, mark=pytest.mark.slow):
   """Returns the cases of a parameter, marked unless in `fast`."""
@@ -12,6 +10,6 @@ def all_but(fast, cases, mark=pytest.mark.slow):
   ]
 
 
-def rows_but(fast, rows, mark=CI):
+def rows_but(fast, rows, mark=pytest.mark.ci):
   """Returns the cases of several parameters, marked unless in `fast`."""
   return [pytest.param(*row, marks=[mark] * (row not in fast)) for row in rows]

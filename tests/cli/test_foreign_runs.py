@@ -316,7 +316,10 @@ def test_no_pipe_is_opened_to_tell_an_error(tmp_path, monkeypatch):
     ['doctor'],
     ['train', 'catch', '--runtime=device', '--max_num_actor_steps=2000',
      '--watch', '--run_dir=run'],
-    ['train', 'own.py:build', '--run_dir=run', '--environment_processes=1'],
+    pytest.param(
+      ['train', 'own.py:build', '--run_dir=run', '--environment_processes=1'],
+      marks=pytest.mark.ci,
+    ),
     pytest.param(
       ['train', 'own.py:build', '--run_dir=run', '--runtime=distributed'],
       marks=pytest.mark.slow,

@@ -1,10 +1,13 @@
 """Legal actions in all conventions that environments have for them."""
 
+import itertools
+
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import slow_cases
 from dm_env import specs
 from gymnasium import spaces
 
@@ -160,8 +163,13 @@ def test_masks_are_those_of_the_environment(way, actions, convention):
 
 # Gymnasium's vectors fork.
 @pytest.mark.filterwarnings('ignore:os.fork')
-@pytest.mark.parametrize('convention', ['info', 'method'])
-@pytest.mark.parametrize('way', ['process', 'async'])
+@pytest.mark.parametrize(
+  ('way', 'convention'),
+  slow_cases.rows_but(
+    [('process', 'info'), ('async', 'method')],
+    itertools.product(['process', 'async'], ['info', 'method']),
+  ),
+)
 def test_processes_have_the_same_masks(way, convention):
   rng = np.random.default_rng(0)
   same = 'single' if way == 'process' else 'same_step'
@@ -232,7 +240,10 @@ def test_a_mask_of_another_size_is_named():
     env.reset()
 
 
-@pytest.mark.parametrize('convention', CONVENTIONS)
+@pytest.mark.parametrize(
+  'convention',
+  slow_cases.all_but([*CONVENTIONS][:1], CONVENTIONS, pytest.mark.ci),
+)
 def test_a_run_and_a_check_say_where_masks_come_from(
   convention, tmp_path, capsys
 ):

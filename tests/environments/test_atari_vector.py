@@ -40,9 +40,9 @@ def play(games, num_steps):
   'options',
   [
     {},
-    {'grayscale': False, 'max_pool': False},
+    pytest.param({'grayscale': False, 'max_pool': False}, marks=pytest.mark.ci),
     {'sticky_actions': 0.0, 'action_repeat': 3, 'full_action_space': True},
-    {'max_episode_frames': 200},
+    pytest.param({'max_episode_frames': 200}, marks=pytest.mark.ci),
   ],
 )
 def test_timesteps_are_those_of_single_games_until_the_last(options):

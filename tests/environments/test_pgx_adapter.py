@@ -135,9 +135,11 @@ def test_random_players_are_legal(game, key):
   ('name', 'rewards'),
   [
     ('kuhn_poker', {1, 2}),
-    ('leduc_holdem', {0, 1, 3, 5, 7, 9, 11, 13}),
+    pytest.param(
+      'leduc_holdem', {0, 1, 3, 5, 7, 9, 11, 13}, marks=pytest.mark.ci
+    ),
     ('tic_tac_toe', {0, 1}),
-    ('connect_four', {0, 1}),
+    pytest.param('connect_four', {0, 1}, marks=pytest.mark.ci),
   ],
 )
 def test_games_of_pgx_play(name, rewards, key):

@@ -9,7 +9,7 @@ import loss_streams
 import numpy as np
 import pytest
 
-from ftwax import distributions
+from ftwax import distributions, types
 from ftwax.agents import a2c, a3c
 from ftwax.losses import (
   advantage_actor_critic,
@@ -293,3 +293,14 @@ def test_generalized_advantages_reach_no_other_episode():
   )
   np.testing.assert_array_equal(before[: gap + 1], after[: gap + 1])
   assert np.any(before[gap + 1 :] != after[gap + 1 :])
+
+
+def test_what_fills_the_end_of_a_trajectory_is_no_timestep():
+  first, mid, last = types.FIRST, types.MID, types.LAST
+  step_type = jnp.array(
+    [[first, mid, last, last, last], [first, last, first, mid, last]]
+  )
+  np.testing.assert_array_equal(
+    policy_loss.is_timestep(step_type.T).T,
+    [[1, 1, 0, 0, 0], [1, 1, 1, 1, 1]],
+  )

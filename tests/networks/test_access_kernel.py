@@ -83,7 +83,8 @@ def assert_close(found, expected):
 
 
 @pytest.mark.parametrize(
-  'num_reads, usage_gradient, in_own_loop', [(1, True, False), (2, False, True)]
+  'num_reads, usage_gradient, in_own_loop',
+  [pytest.param(1, True, False, marks=pytest.mark.ci), (2, False, True)],
 )
 def test_kernel_is_the_access(
   num_reads, usage_gradient, in_own_loop, monkeypatch

@@ -127,7 +127,11 @@ def unroll_by_definition(params, inputs, start, state, draws):
 
 
 @pytest.mark.parametrize(
-  'on_accelerator', [False, pytest.param(True, marks=pytest.mark.slow)]
+  'on_accelerator',
+  [
+    pytest.param(False, marks=pytest.mark.ci),
+    pytest.param(True, marks=pytest.mark.slow),
+  ],
 )
 def test_an_unroll_and_its_gradients_equal_the_equations(
   on_accelerator, drawn, monkeypatch

@@ -139,11 +139,17 @@ def _check(network, variables, made, counts):
   assert set((counts - num_learned).tolist()) <= {0, 1}
 
 
+# A plain one, one of layers, one of complex numbers, and one with a window.
+_QUICK = ('lstm', 'stacked gru', 'lru', 'gtrxl')
+
+
 @pytest.mark.parametrize(
   'name',
   [
     pytest.param(
-      name, marks=pytest.mark.slow if name in test_every_core.LONG else ()
+      name,
+      marks=[pytest.mark.slow] * (name in test_every_core.LONG)
+      + [pytest.mark.ci] * (name not in _QUICK),
     )
     for name in test_every_core.CORES
     if name != 'rl2'  # It reads an entry of its own.

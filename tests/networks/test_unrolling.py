@@ -58,7 +58,9 @@ def _value_and_gradients(core):
   'name',
   [
     pytest.param(
-      name, marks=[pytest.mark.slow] if name in every_core.LONG else []
+      name,
+      marks=[pytest.mark.slow] * (name in every_core.LONG)
+      + [pytest.mark.ci] * (name == 'stacked_lstm'),  # Of LSTMs.
     )
     for name in CORES
   ],

@@ -10,7 +10,7 @@ import replay_steps
 from jax.experimental import checkify
 
 from ftwax.replay import functional
-from ftwax.replay.functional import rebalancing
+from ftwax.replay.functional import prioritized, rebalancing
 
 KEY = jax.random.PRNGKey(0)
 
@@ -307,3 +307,14 @@ def test_functions_document_themselves():
     names = list(inspect.signature(function).parameters)
     assert names[:1] == ([] if name == 'init' else ['state'])
   assert 'batch_size: B, static' in inspect.getdoc(replay.sample)
+
+
+def test_importance_weights_are_those_of_the_paper():
+  """Schaul et al., 2016, section 3.4: (N P)^-beta; the largest is 1."""
+  probability = np.array([0.5, 0.2, 0.05, 0.3], np.float32)
+  is_valid = np.array([True, True, False, True])
+  found = prioritized.importance_weights(
+    jnp.asarray(probability), 0.7, jnp.asarray(is_valid)
+  )
+  weights = np.where(is_valid, (4 * probability) ** -0.7, 0.0)
+  np.testing.assert_allclose(found, weights / weights.max(), rtol=1e-5)
