@@ -277,6 +277,15 @@ def test_learning_sets_the_priorities_of_what_it_sampled():
   updated = replay.update_priorities(
     replay_state, drawn, 100.0 * metrics[joint_loss.PRIORITIES], REPLAY
   )
+  # The exponent is a hyperparameter: members may have others.
+  other = replay.update_priorities(
+    replay_state,
+    drawn,
+    100.0 * metrics[joint_loss.PRIORITIES],
+    REPLAY.replace(priority_exponent=0.1),
+  )
+  same = jax.tree.map(np.array_equal, other.replay, updated.replay)
+  assert not all(jax.tree.leaves(same))
   # What has a hundred times the priority is what is sampled from now on.
   sampled = set(
     zip(*map(np.ravel, (drawn.env_id, drawn.position)), strict=True)

@@ -13,7 +13,7 @@ from ftwax.population import lineage as lineage_lib
 from ftwax.population import selection as selection_lib
 from ftwax.records import files, loggers
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 PRIORS = population_fakes.PRIORS
 BOUNDS = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ftwax.replay.functional import segment_tree
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 OPERATIONS = {
   'sum': (segment_tree.SUM, np.add),
