@@ -124,6 +124,7 @@ def run_dir(tmp_path_factory):
   return directory
 
 
+@pytest.mark.ci
 def test_an_agent_in_use_asks_for_no_state(run_dir):
   agent = ftwax.load(run_dir)
   assert [*agent.game_spec.environment.observations] == ['features']
@@ -139,6 +140,7 @@ def test_an_agent_in_use_asks_for_no_state(run_dir):
   jax.tree.map(np.testing.assert_array_equal, state, told_state)
 
 
+@pytest.mark.ci
 def test_a_file_of_an_agent_has_no_input_for_the_state(run_dir):
   inputs = portable.example(ftwax.load(run_dir), 1)
   assert not [name for name in inputs if types.PRIVILEGED in name]
@@ -156,6 +158,7 @@ def plain_agent():
   )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
   'told', [pytest.param(True, marks=pytest.mark.slow), False]
 )
@@ -173,6 +176,7 @@ def test_agents_with_and_without_a_critic_play_each_other(
     assert action['move'].shape == (4,)
 
 
+@pytest.mark.ci
 def test_observations_are_normalized_with_and_without_the_state(run_dir):
   agent = ftwax.load(run_dir)
   statistics = agent.variables.observation_statistics
@@ -189,6 +193,7 @@ def test_observations_are_normalized_with_and_without_the_state(run_dir):
   jax.tree.map(np.testing.assert_array_equal, alone, told)
 
 
+@pytest.mark.ci
 def test_players_are_told_apart_by_what_they_see_in_use(run_dir):
   agent = ftwax.load(run_dir)
   spec = agent.player.environment_spec

@@ -263,7 +263,7 @@ def test_what_a_lost_actor_played_is_not_counted(tmp_path, calls):
     (2, 'learn'),
     pytest.param(2, 'give', marks=pytest.mark.slow),
     pytest.param(2, 'adopt', marks=pytest.mark.slow),
-    (2, 'state'),
+    pytest.param(2, 'state', marks=pytest.mark.ci),
   ],
 )
 def test_all_members_continue_after_a_learner_is_lost(

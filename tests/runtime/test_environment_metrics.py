@@ -355,7 +355,9 @@ def test_a_population_is_judged_by_its_fitness(fitness, expected, tmp_path):
   assert _rows(tmp_path, 'train')[-1]['episode_return'] == 4.0
 
 
-@pytest.mark.parametrize('runtime', ['local', 'device'])
+@pytest.mark.parametrize(
+  'runtime', ['local', pytest.param('device', marks=pytest.mark.ci)]
+)
 def test_members_copy_whoever_has_the_better_metric(runtime, tmp_path):
   """Rewards are the same for all; the metric is the number of ones taken."""
   ftwax.run(
