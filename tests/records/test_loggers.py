@@ -378,3 +378,16 @@ def test_tensorboard_does_not_import_torch(tmp_path):
   assert subprocess.check_output(command, text=True) == 'loads 560 MB\n'
   (event,) = _tensorboard_events(directory)
   assert event.summary.value[0].tag == 'train/loss'
+
+
+@pytest.mark.parametrize('repeats', [False, True])
+def test_what_a_resumed_run_logs_again_replaces_what_it_had_logged(repeats):
+  rows = [(1, 'old'), (3, 'old'), (5, 'old'), (3, 'new'), (4, 'new')]
+  found = loggers.drop_replaced(
+    [{'steps': steps, 'from': name} for steps, name in rows],
+    lambda row: row['steps'],
+    repeats,
+  )
+  # With repeats, an equal count may be another episode of the same step.
+  expected = [(1, 'old'), *[(3, 'old')] * repeats, (3, 'new'), (4, 'new')]
+  assert [tuple(row.values()) for row in found] == expected
