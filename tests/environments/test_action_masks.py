@@ -398,6 +398,7 @@ def test_games_of_pettingzoo_have_masks(make_env):
   assert types.LAST in kinds
 
 
+@pytest.mark.ci
 def test_a_game_trains_and_evaluates_with_masks(tmp_path, capsys):
   ftwax.run(
     ftwax.ExperimentConfig(

@@ -257,7 +257,9 @@ def test_pictures_show_the_nearest_and_leave_room_for_sky_and_floor():
   assert is_wall[:30].all() and is_wall[50:].all()
 
 
-@pytest.mark.parametrize('height', [352, 1300])
+@pytest.mark.parametrize(
+  'height', [352, pytest.param(1300, marks=pytest.mark.ci)]
+)
 def test_films_show_views_of_any_height(height):
   """More columns than a config has rays are pixels of several columns."""
   game = capture_the_flag.make(CONFIG)

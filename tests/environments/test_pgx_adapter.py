@@ -134,7 +134,7 @@ def test_random_players_are_legal(game, key):
 @pytest.mark.parametrize(
   ('name', 'rewards'),
   [
-    ('kuhn_poker', {1, 2}),
+    pytest.param('kuhn_poker', {1, 2}, marks=pytest.mark.ci),
     pytest.param(
       'leduc_holdem', {0, 1, 3, 5, 7, 9, 11, 13}, marks=pytest.mark.ci
     ),

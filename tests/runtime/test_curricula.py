@@ -110,7 +110,9 @@ WAYS = {
 
 
 @pytest.mark.filterwarnings('ignore:os.fork')
-@pytest.mark.parametrize('way', WAYS)
+@pytest.mark.parametrize(
+  'way', slow_cases.all_but({*WAYS} - {'process'}, WAYS, pytest.mark.ci)
+)
 def test_episodes_begin_with_the_present_parameters(way):
   if way == 'process':
     games = process_games.ProcessGames(WAYS[way], [0, 1], 'gap', 2, 30.0)

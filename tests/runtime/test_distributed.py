@@ -190,6 +190,7 @@ def test_members_evolve_wherever_they_are(tmp_path, num_learners):
   assert learners == set(range(num_learners))
 
 
+@pytest.mark.ci
 def test_members_of_one_team_are_evaluated_beside_each_other(tmp_path):
   experiment = _make_population(
     environment=functional_fakes.make_role_matching((0, 0), (0, 1)),

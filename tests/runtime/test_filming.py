@@ -165,6 +165,7 @@ def test_an_environment_is_filmed_by_its_name(tmp_path):
   assert len(read(path)) == 4
 
 
+@pytest.mark.ci
 def test_the_view_of_a_player_is_filmed_beside_the_game(player, tmp_path):
   films = [
     read(

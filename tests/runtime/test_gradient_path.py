@@ -28,7 +28,9 @@ def _documented(runtime):
   return path
 
 
-@pytest.mark.parametrize('runtime', ['local', 'device'])
+@pytest.mark.parametrize(
+  'runtime', [pytest.param('local', marks=pytest.mark.ci), 'device']
+)
 def test_the_docs_list_the_files_before_the_gradient(
   runtime, tmp_path, monkeypatch
 ):

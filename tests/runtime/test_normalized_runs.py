@@ -91,6 +91,7 @@ def test_statistics_are_those_of_what_was_learned_from(tmp_path, runtime):
   assert rows[-1]['return_scale'] > 1.0
 
 
+@pytest.mark.ci
 def test_the_policy_that_learns_is_the_one_that_acted(tmp_path, monkeypatch):
   monkeypatch.setattr(sizes, '_STEPS_PER_CALL', 1)
   config = ppo.PPOConfig(
@@ -153,6 +154,7 @@ def test_members_keep_their_own_and_copies_take_their_parents(tmp_path):
     )
 
 
+@pytest.mark.ci
 def test_a_loaded_agent_has_its_statistics(tmp_path):
   run = run_helpers.make_run('device', tmp_path)
   matching = functional_fakes.make_matching()
