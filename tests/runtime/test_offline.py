@@ -63,7 +63,7 @@ _RESET, _STEP = jax.jit(GAME.reset), jax.jit(GAME.step)
 
 
 @pytest.mark.parametrize(
-  'runtime', [pytest.param('auto', marks=pytest.mark.ci), 'local']
+  'runtime', ['auto', pytest.param('local', marks=pytest.mark.ci)]
 )
 def test_a_clone_learns_without_a_step_and_resumes(
   folder, tmp_path, runtime, capsys
@@ -116,7 +116,9 @@ def test_environments_in_python_serve_evaluations_alone(folder, tmp_path):
   assert _Counting.steps
 
 
-@pytest.mark.parametrize('num_devices', [1, 2])
+@pytest.mark.parametrize(
+  'num_devices', [pytest.param(1, marks=pytest.mark.ci), 2]
+)
 def test_members_differ_and_share_the_games(folder, tmp_path, num_devices):
   num_members = 2 * num_devices
   experiment = make_offline(

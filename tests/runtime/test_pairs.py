@@ -262,8 +262,9 @@ FIRST = [
   ('rl2', 'feed_forward', 'none', 'local'),
   ('unreal', 'stacked_lstm', 'off_policy', 'distributed'),
 ]
-# Their losses are tried by other cases, and their runtimes, too.
-IN_CI = {'a3c', 'impala', 'unreal', 'dnc'}
+# Agents whose losses and runtimes others have, and tasks with runs of their own
+# in test_recorded.py and test_stay_close.py.
+IN_CI = {'a2c', 'a3c', 'clone', 'dnc', 'impala', 'stay_close', 'unreal'}
 FIRST += [
   ('ppo', 'lstm', task, 'device')
   for task in TASKS
@@ -290,7 +291,13 @@ def test_the_cases_have_each_value_and_each_pair():
 @pytest.mark.parametrize(
   'case',
   slow_cases.all_but(
-    [case for case in FIRST if not IN_CI & set(case)], FIRST, pytest.mark.ci
+    [
+      case
+      for case in FIRST
+      if not (IN_CI & set(case) or {'r2d2', 'local'} <= set(case))
+    ],
+    FIRST,
+    pytest.mark.ci,
   ),
   ids='-'.join,
 )
