@@ -278,15 +278,24 @@ def test_updates_of_a_call_are_those_of_several_calls(folder):
   parts = prepare.prepare(make_offline(folder))
   sources = recorded.load(parts)
   before = parts.learner.init(jax.random.PRNGKey(0))
-  learn = functools.partial(learning.learn_offline, parts.learner)
-  at_once, (metrics, skipped) = jax.jit(learn, static_argnums=(0, 3))(
-    3, before, sources, 16
+  learn = jax.jit(
+    functools.partial(learning.learn_offline, parts.learner),
+    static_argnums=(0, 3),
   )
+  at_once, (metrics, skipped) = learn(3, before, sources, 16)
   assert metrics['loss'].shape == skipped.shape == (3,)
-  step = jax.jit(learn, static_argnums=(0, 3))
+  # Each update draws other games: without learning, losses differ all the same.
+  still = before._replace(
+    hyperparameters=hyperparameters.update(
+      before.hyperparameters, {'learning_rate': jnp.zeros_like}
+    )
+  )
+  unmoved, (metrics, _) = learn(3, still, sources, 16)
+  jax.tree.map(np.testing.assert_array_equal, unmoved.params, before.params)
+  assert len(set(metrics['loss'].tolist())) == 3
   state = before
   for _ in range(3):
-    state, _ = step(1, state, sources, 16)
+    state, _ = learn(1, state, sources, 16)
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5),
     at_once.params,

@@ -57,10 +57,15 @@ def _needs_onnx(file_format):
 @pytest.mark.parametrize(
   'name, file_format',
   [
-    *((name, 'onnx') for name in CORES if name not in ('lru', 'large dnc')),
+    ('feed_forward', 'onnx'),
+    *(
+      pytest.param(name, 'onnx', marks=pytest.mark.ci)
+      for name in CORES
+      if name not in ('feed_forward', 'lru', 'large dnc')
+    ),
     ('dnc', 'stablehlo'),
     ('lru', 'stablehlo'),  # Complex numbers.
-    ('large dnc', 'stablehlo'),
+    pytest.param('large dnc', 'stablehlo', marks=pytest.mark.ci),
   ],
 )
 def test_a_file_acts_as_its_agent(tmp_path, name, file_format):
@@ -124,7 +129,9 @@ def test_parts_are_named_and_masks_apply(tmp_path, spec, file_format):
 
 
 @pytest.mark.filterwarnings('ignore')
-@pytest.mark.parametrize('torso', ['deep', 'nature'])  # Pooling, convolutions.
+@pytest.mark.parametrize(  # Pooling, convolutions.
+  'torso', [pytest.param('deep', marks=pytest.mark.ci), 'nature']
+)
 def test_a_file_sees_images(tmp_path, torso):
   _needs_onnx('onnx')
   spec = fakes.make_image_spec((36, 36, 3))
