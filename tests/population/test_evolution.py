@@ -13,8 +13,6 @@ from ftwax.population import lineage as lineage_lib
 from ftwax.population import selection as selection_lib
 from ftwax.records import files, loggers
 
-pytestmark = pytest.mark.ci
-
 PRIORS = population_fakes.PRIORS
 BOUNDS = {
   'learning_rate': (1e-5, 5e-3),
@@ -238,6 +236,7 @@ def test_without_exploitation_nothing_changes(key):
   assert generation.number == 1
 
 
+@pytest.mark.ci
 def test_a_population_of_populations_is_a_vmap(key):
   population, config = _in_order()
   keys = jax.random.split(key, 3)
@@ -282,6 +281,7 @@ def random_evolution():
   return _random_evolution(10_000)
 
 
+@pytest.mark.ci
 def test_bounds_are_never_left(random_evolution):
   explored = random_evolution[2].explored
   for name, (low, high) in BOUNDS.items():
@@ -308,6 +308,7 @@ def test_nobody_copies_itself_or_during_its_burn_in(random_evolution):
       assert row['member'] != row['parent']
 
 
+@pytest.mark.ci
 def test_the_lineage_replays_the_evolution_on_bits(tmp_path, random_evolution):
   population, final, generations, _ = random_evolution
   path = tmp_path / 'lineage.jsonl'
@@ -368,6 +369,7 @@ def test_rows_tell_who_from_whom_why_and_what():
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize('crossover_probability', [0.0, 0.5])
 def test_replay_between_training(tmp_path, crossover_probability):
   path = tmp_path / 'lineage.jsonl'

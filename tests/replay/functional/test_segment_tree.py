@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from ftwax.replay.functional import segment_tree
 
-pytestmark = pytest.mark.ci
-
 OPERATIONS = {
   'sum': (segment_tree.SUM, np.add),
   'min': (segment_tree.MIN, np.minimum),
@@ -35,6 +33,7 @@ def find(tree, threshold, remainder=None):
   return found
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize('name', OPERATIONS)
 @pytest.mark.parametrize('capacity', [1, 2, 3, 5, 8, 13])
 def test_root_sums_up_the_leaves(name, capacity):
@@ -60,6 +59,7 @@ def test_root_sums_up_the_leaves(name, capacity):
     assert segment_tree.count_nonzero(tree) == np.count_nonzero(leaves)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize('capacity', [1, 6, 64])
 def test_both_ways_give_the_same_tree(capacity):
   rng = np.random.default_rng(0)
