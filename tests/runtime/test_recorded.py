@@ -174,9 +174,8 @@ def test_sequences_join_where_one_ends(folder):
     demonstrations.make_sequences(streams, long)
 
 
-@pytest.mark.parametrize(
-  'runtime', ['device', pytest.param('local', marks=pytest.mark.ci)]
-)
+@pytest.mark.ci
+@pytest.mark.parametrize('runtime', ['device', 'local'])
 def test_a_clone_acts_as_its_teacher_and_resumes(folder, tmp_path, runtime):
   # Its own rewards teach nothing.
   blind = {'learning_rate': 5e-3, 'baseline_cost': 0.0, 'max_abs_reward': 0.0}

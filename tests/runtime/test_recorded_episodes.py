@@ -132,6 +132,7 @@ def test_spaces_and_ends_are_those_of_the_environment(tmp_path):
   )
 
 
+@pytest.mark.ci
 def test_agents_learn_vectors_in_their_own_scale(tmp_path):
   data = _Fake(_Arm(), [sample_episode(9, terminations=[8])])
   recorded_episodes.from_minari(tmp_path / 'games', data)

@@ -81,6 +81,7 @@ def test_a_resumed_run_has_the_replay_unless_it_is_left_out(
   )
 
 
+@pytest.mark.ci
 def test_a_run_of_python_games_keeps_its_replay(tmp_path):
   pytest.importorskip('gymnasium', reason='the extra envs is not there')
   run = run_helpers.make_run('local', tmp_path)
