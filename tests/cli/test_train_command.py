@@ -14,7 +14,7 @@ from ftwax.cli import commands, launch, past_runs, sources, tasks
 from ftwax.environments import process_games
 from ftwax.networks import cores
 from ftwax.records import config_files
-from ftwax.runtime import prepare
+from ftwax.runtime import prepare, runs
 
 MY_FILE = own_experiment.make_text(
   'ppo',
@@ -417,3 +417,30 @@ def test_processes_leave_the_rest_of_own_stepping(tmp_path):
   assert launch.find(f'{path}:build', []).build().stepping == (
     process_games.Stepping(0, 5.0)
   )
+
+
+class _BegunError(Exception):
+  """All checks are passed."""
+
+
+@pytest.mark.parametrize(
+  ('flags', 'period'),
+  [
+    (['--eval_every=50', '--eval_unit=episodes'], '50 episodes'),
+    (['--eval_every=0'], None),
+  ],
+)
+def test_flags_of_a_run_are_passed_on(monkeypatch, flags, period):
+  begun = []
+
+  def begin(experiment, *arguments, **options):
+    begun.append((experiment.seed, *arguments, options))
+    raise _BegunError
+
+  monkeypatch.setattr(runs, 'run_experiment', begin)
+  flags += ['--num_eval_episodes=3', '--run_dir=there', '--resume', '--seed=7']
+  with pytest.raises(_BegunError):
+    commands.main(['train', 'catch', *flags])
+  ((*positional, options),) = begun
+  assert positional == [7, period, 3]
+  assert options['run_dir'] == 'there' and options['resume']
