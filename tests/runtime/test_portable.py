@@ -220,6 +220,7 @@ def test_what_the_converter_refuses_is_named(tmp_path, monkeypatch):
   assert not (tmp_path / 'agent').exists()
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings('ignore')
 def test_the_command_exports_a_run_for_the_code_of_the_page(tmp_path, capsys):
   _needs_onnx('onnx')

@@ -71,6 +71,7 @@ def _experiment(player, **options):
   )
 
 
+@pytest.mark.ci
 def test_a_rule_plays_what_it_sees(tmp_path):
   player = population.observing_player(_copycat)
   ftwax.run(
