@@ -1,10 +1,12 @@
 """The Python of each page runs: shortened in CI, slow ones as printed.
 
-Pages that train nothing run by default. Of the others tests/test_docs.py checks
-the names, fields and arguments.
+By default the calls of pages are compared with signatures, and pages run that
+train nothing.
 """
 
+import ast
 import functools
+import inspect
 import itertools
 import pathlib
 import re
@@ -265,6 +267,67 @@ def test_the_notebook_of_a_page_is_its_execution(page):
   assert outputs
   for output in outputs:
     assert output.get('name') != 'stderr' and '/tmp' not in str(output)
+
+
+def _calls(code):
+  """Yields the calls of the library in a page: its name, and the call."""
+  tree, paths = ast.parse(code), {'ftwax': 'ftwax'}
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ImportFrom):
+      for alias in node.names:
+        paths[alias.asname or alias.name] = f'{node.module}.{alias.name}'
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Call):
+      root, *names = ast.unparse(node.func).split('.')
+      path = '.'.join([paths.get(root, root), *names])
+      if path.startswith('ftwax.') and callable(found := _find(path)):
+        yield found, node
+
+
+def _find(path):
+  """Returns what a path in the library names."""
+  found, (_, *names) = ftwax, path.split('.')
+  for name in names:
+    found = getattr(found, name, None)
+  return found
+
+
+def _check_call(function, call):
+  """Raises a TypeError unless the function takes such arguments."""
+  if any(isinstance(value, ast.Starred) for value in call.args):
+    return
+  keywords = {word.arg: None for word in call.keywords if word.arg}
+  is_part = len(keywords) < len(call.keywords)  # Others come by `**`.
+  signature = inspect.signature(function)
+  bind = signature.bind_partial if is_part else signature.bind
+  bind(*call.args, **keywords)
+
+
+@pytest.mark.parametrize(
+  'page',
+  [
+    pytest.param(page, id=f'{page.parent.name}-{page.stem}')
+    for page in PAGES
+    if not _marks(page)
+  ],
+)
+def test_calls_have_arguments_that_are_there(page):
+  code = '\n'.join(documented_code.read_blocks(page))
+  for function, call in _calls(code):
+    try:
+      _check_call(function, call)
+    except TypeError as error:
+      raise AssertionError(f'{ast.unparse(call)}: {error}') from error
+
+
+def test_wrong_calls_are_found():
+  code = 'from ftwax.agents import ppo\nppo.PPOConfig({})\nx.run(1)'
+  assert not list(_calls(code.replace('from ftwax', 'from x')))
+  (found,) = _calls(code.format('batch_size=3'))
+  _check_call(*found)
+  (found,) = _calls(code.format('batchsize=3'))
+  with pytest.raises(TypeError, match='batchsize'):
+    _check_call(*found)
 
 
 # PettingZoo's own way to make its environments.
