@@ -133,7 +133,9 @@ _IS_LINUX = pytest.mark.skipif(
 
 
 @_IS_LINUX
-@pytest.mark.parametrize('kind', ['macos', 'windows'])
+@pytest.mark.parametrize(
+  'kind', [pytest.param('macos', marks=pytest.mark.ci), 'windows']
+)
 def test_every_module_of_the_pure_half_is_imported(kind):
   pytest.importorskip('uvicorn', reason='the extra web is not there')
   modules = _modules()

@@ -137,7 +137,7 @@ def test_steps_are_decisions_and_returns_end_with_the_seat():
 
 
 @pytest.mark.parametrize(
-  'runtime', ['device', pytest.param('local', marks=pytest.mark.ci)]
+  'runtime', [pytest.param('device', marks=pytest.mark.ci), 'local']
 )
 def test_members_and_opponents_take_seats_that_come_and_go(runtime, tmp_path):
   teams = (0, 1, 0, 1)

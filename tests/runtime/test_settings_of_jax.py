@@ -66,6 +66,7 @@ def test_a_run_is_saved_and_loaded_under_each_setting(
   assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize('settings', SETTINGS, ids=_name)
 def test_trainings_as_functions_work_under_each_setting(settings):
   with _set(**settings):
@@ -89,6 +90,7 @@ def test_what_cannot_work_is_refused_in_one_line():
     ftwax.make_train(_experiment())
 
 
+@pytest.mark.ci
 def test_keys_of_both_kinds_are_the_same():
   raw, typed = jax.random.PRNGKey(3), jax.random.key(3)
   init, _ = ftwax.make_train(_experiment())
