@@ -168,6 +168,7 @@ print(sorted({'tensorflow', 'reverb'} & set(sys.modules)))
 """
 
 
+@pytest.mark.ci
 def test_neither_tensorflow_nor_reverb_is_loaded(tmp_path):
   printed = subprocess.run(
     [sys.executable, '-c', _RUN, str(tmp_path / 'run')],

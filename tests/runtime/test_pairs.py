@@ -262,9 +262,9 @@ FIRST = [
   ('rl2', 'feed_forward', 'none', 'local'),
   ('unreal', 'stacked_lstm', 'off_policy', 'distributed'),
 ]
-# Agents whose losses and runtimes others have; and a task with runs of its own
-# in test_stay_close.py.
-IN_CI = {'a2c', 'a3c', 'dnc', 'impala', 'stay_close', 'unreal'}
+# Agents whose losses and runtimes others have, and those with runs of their own
+# in test_replayed_runs.py and test_stay_close.py.
+IN_CI = {'a2c', 'a3c', 'impala', 'r2d2', 'stay_close', 'unreal'}
 FIRST += [
   ('ppo', 'lstm', task, 'device')
   for task in TASKS
@@ -291,13 +291,7 @@ def test_the_cases_have_each_value_and_each_pair():
 @pytest.mark.parametrize(
   'case',
   slow_cases.all_but(
-    [
-      case
-      for case in FIRST
-      if not (IN_CI & set(case) or {'r2d2', 'local'} <= set(case))
-    ],
-    FIRST,
-    pytest.mark.ci,
+    [case for case in FIRST if not IN_CI & set(case)], FIRST, pytest.mark.ci
   ),
   ids='-'.join,
 )

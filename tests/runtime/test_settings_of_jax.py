@@ -47,7 +47,11 @@ def _name(settings):
   return next(iter(settings)).removeprefix('jax_')
 
 
-@pytest.mark.parametrize('settings', [X64, *SETTINGS], ids=_name)
+@pytest.mark.parametrize(
+  'settings',
+  [pytest.param(X64, marks=pytest.mark.ci), *SETTINGS],
+  ids=_name,
+)
 @pytest.mark.parametrize(
   'runtime', [pytest.param('local', marks=pytest.mark.ci), 'device']
 )

@@ -94,7 +94,7 @@ ftwax.run(experiment, run_dir=sys.argv[1], runtime={runtime!r})
 @pytest.mark.parametrize(
   ('runtime', 'processes', 'name'),
   [
-    ('local', 2, 'SIGUSR1'),
+    pytest.param('local', 2, 'SIGUSR1', marks=pytest.mark.ci),
     ('local', 2, 'SIGTERM'),
     pytest.param('local', 0, 'SIGXCPU', marks=pytest.mark.slow),
     pytest.param('local', 2, 'SIGUSR2', marks=pytest.mark.slow),

@@ -109,6 +109,7 @@ def test_devices_draw_different_actions():
   assert np.all(np.any(np.asarray(key) != np.asarray(before), axis=-1))
 
 
+@pytest.mark.ci
 def test_members_learn_the_same_on_two_devices():
   one, two, shardings = _make_loops('solo')
   state = _start(two, shardings)

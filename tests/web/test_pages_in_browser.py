@@ -773,6 +773,7 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     _check_looks(page, 'watch')
 
 
+@pytest.mark.ci
 def test_a_run_is_watched_while_it_trains(page, tmp_path):
   process = subprocess.Popen(
     [
