@@ -118,9 +118,8 @@ def test_the_frozen_core_sees_what_it_would_as_a_player():
   }
 
 
-@pytest.mark.parametrize(
-  'runtime', ['device', pytest.param('local', marks=pytest.mark.ci)]
-)
+@pytest.mark.ci
+@pytest.mark.parametrize('runtime', ['device', 'local'])
 def test_a_student_takes_over_a_policy_and_resumes(teacher, tmp_path, runtime):
   run = tmp_path / 'teacher'
   shutil.copytree(teacher, run)
