@@ -109,17 +109,17 @@ SPACES = {'discrete': SPEC, 'continuous': fakes.make_continuous_spec()}
 CASES = [f'{name}, {space}' for space in SPACES for name in OPTIONS]
 # The others take long to compile.
 FAST = ('previous, discrete', 'noisy, discrete', 'states, continuous')
-FIRST = FAST[:1]
 
 
-def _marks(case, fast):
-  """Returns how a case is marked: CI runs what `fast` lacks of `FAST`."""
-  is_slow, is_first = case not in FAST, case in fast
-  return [pytest.mark.slow] * is_slow + [pytest.mark.ci] * (not is_first)
+def _marks(case, in_ci, by_default):
+  """Returns the marks of a case, which is slow unless it is one of `in_ci`."""
+  is_slow, is_left_out = case not in in_ci, case not in by_default
+  return [pytest.mark.slow] * is_slow + [pytest.mark.ci] * is_left_out
 
 
 each_case = pytest.mark.parametrize(
-  'case', [pytest.param(case, marks=_marks(case, FIRST)) for case in CASES]
+  'case',
+  [pytest.param(case, marks=_marks(case, FAST, FAST[:1])) for case in CASES],
 )
 
 
@@ -167,8 +167,11 @@ def _act(config, spec, state):
 @pytest.mark.parametrize(
   ('shuffle', 'case'),
   [
-    pytest.param(shuffle, case, marks=_marks(case, fast))
-    for shuffle, fast in (('transitions', FAST[1:2]), ('sequences', FAST[:1]))
+    pytest.param(shuffle, case, marks=_marks(case, *cases))
+    for shuffle, *cases in (
+      ('transitions', FAST, FAST[1:2]),
+      ('sequences', FAST[:1], FAST[:1]),
+    )
     for case in CASES
   ],
 )

@@ -205,6 +205,7 @@ def _run(experiment, directory, runtime, **options):
 @pytest.mark.filterwarnings('ignore:os.fork')
 @pytest.mark.parametrize(
   ('runtime', 'way'),
+  # By default one of each runtime.
   slow_cases.rows_but(RUNTIMES[2:3] + RUNTIMES[4:], RUNTIMES),
 )
 def test_success_moves_the_parameter_in_every_runtime(runtime, way, tmp_path):
