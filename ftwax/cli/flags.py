@@ -179,19 +179,25 @@ def error(command: str, message: str) -> NoReturn:
 
 
 def _collect(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-  """Returns unknown flags with their values, and the words besides these."""
-  unknown: dict[str, str] = {}
+  """Returns unknown flags with their values, and the words besides these.
+
+  Several words behind a flag are a list, with commas.
+  """
   others: list[str] = []
-  waiting = ''  # A flag whose value may follow.
+  values: dict[str, list[str]] = {}
+  last = None  # The values of a flag to which more may be added.
   for word in words:
     if word.startswith('-') and not re.match(r'-[\d.]', word):
       name, equals, value = word.partition('=')
-      unknown[name] = value if equals else 'true'
-      waiting = '' if equals else name
-    elif waiting:
-      unknown[waiting], waiting = word, ''
+      values[name] = [value] if equals else []
+      last = None if equals else values[name]
+    elif last is not None:
+      last.append(word)
     else:
       others.append(word)
+  unknown = {
+    name: ','.join(each) if each else 'true' for name, each in values.items()
+  }
   return unknown, others
 
 

@@ -21,6 +21,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -41,6 +42,10 @@ Changes = Mapping[str, Any]
 ABSENT = '<absent>'
 
 TYPE = '__type__'
+
+# What Python writes so, and TOML otherwise.
+_NUMBER = re.compile(r'[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?', re.I)
+_TRUTHS = {'True': True, 'False': False}
 NONE = 'none'  # None in TOML, which has no null.
 NOT_FINITE = ('Infinity', '-Infinity', 'NaN')
 
@@ -164,6 +169,8 @@ def read_toml(path: str) -> dict[str, Any]:
 def parse(text: str) -> dict[str, Any]:
   """Parses `KEY=VALUE`, where the value is TOML or an unquoted string.
 
+  Numbers and truth values may be written as in Python, too: `.1`, `True`.
+
   Raises:
     ValueError: if the text has another form.
   """
@@ -178,7 +185,9 @@ def parse(text: str) -> dict[str, Any]:
   try:
     changes = tomllib.loads(f'value = {value}')['value']
   except (tomllib.TOMLDecodeError, RecursionError):
-    changes = value.strip()
+    word = value.strip()
+    is_number = _NUMBER.fullmatch(word)
+    changes = float(word) if is_number else _TRUTHS.get(word, word)
   for part in reversed(parts):
     changes = {part: changes}
   return dict(changes)

@@ -8,13 +8,19 @@ from ftwax.cli import flags
 
 
 @dataclasses.dataclass(frozen=True)
-class _Options:
+class _Lists:
   """Flags of lists."""
 
-  runs: tuple[str, ...] = flags.argument('Directories.', default=())
   players: tuple[str, ...] = flags.flag((), 'Players.')
   seeds: tuple[int, ...] = flags.flag((), 'Seeds.')
   match: tuple[tuple[str, ...], ...] = flags.flag((), 'Matches.')
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options(_Lists):
+  """Arguments, too."""
+
+  runs: tuple[str, ...] = flags.argument('Directories.', default=())
 
 
 def _parse(*argv):
@@ -47,10 +53,16 @@ def test_paths_and_changes_keep_their_commas():
 
 
 def test_a_word_behind_a_list_gets_a_suggestion(capsys):
-  @dataclasses.dataclass(frozen=True)
-  class WithoutArguments:
-    players: tuple[str, ...] = flags.flag((), 'Players.')
-
   with pytest.raises(SystemExit):
-    flags.parse(WithoutArguments, ['--players=a', 'b'], 'test', 'Tests.')
+    flags.parse(_Lists, ['--players=a', 'b'], 'test', 'Tests.')
   assert 'did you mean --players=a,b?' in capsys.readouterr().err
+
+
+def test_unknown_flags_take_several_words():
+  argv = ['--sizes', '3', '4', '--is_on', '--rate=.1', '--empty=']
+  unknown = flags.parse(_Lists, argv, 'test', 'Tests.', keeps_unknown=True)
+  assert unknown.unknown == {
+    '--sizes': '3,4', '--is_on': 'true', '--rate': '.1', '--empty': '',
+  }  # fmt: skip
+  with pytest.raises(SystemExit):
+    flags.parse(_Lists, [*argv, 'x'], 'test', 'Tests.', keeps_unknown=True)

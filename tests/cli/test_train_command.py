@@ -372,6 +372,12 @@ def test_tasks_and_networks_follow_the_changes():
   for arguments in (by_flag, by_flag[::-1], [*by_flag, '--discount=0.5']):
     agent = launch.find('catch', arguments).build().agent
     assert agent.tasks == (tasks_lib.ValueReplay(cost=0.3),)
+  both = ['--tasks', 'value_replay', 'clone', '--discount=.5']
+  agent = (
+    launch.find('catch', [*both, '--normalize_returns=True']).build().agent
+  )
+  assert agent.tasks == (tasks_lib.ValueReplay(), tasks_lib.Clone())
+  assert (agent.discount, agent.normalize_returns) == (0.5, True)
   with pytest.raises(ValueError, match=r"replay is not among \['value_replay"):
     launch.change(experiment, config_files.parse('agent.tasks.replay.cost=1'))
   assert experiment.seed == 0
