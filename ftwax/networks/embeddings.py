@@ -164,12 +164,6 @@ class InputEmbedding(hk.Module):
       name: name of the module.
     """
     super().__init__(name)
-    if isinstance(embed_observation, InputEmbedding):
-      raise ValueError(
-        f'embed_observation ({embed_observation.name!r}) must embed only the'
-        ' observation, but also adds the previous action and reward, which the'
-        ' network adds itself; pass the torso inside it.'
-      )
     self._embed_observation = embed_observation
     self._parts = parts
     self._previous = previous.resolve(has_memory=True)
@@ -204,6 +198,16 @@ class InputEmbedding(hk.Module):
       reward = reward if transform is None else transform(reward)
       embedded.append(reward[:, None])  # [B, 1]
     return jnp.concatenate(embedded, axis=-1)
+
+
+def check_torso(torso: Callable[[types.ArrayTree], types.Array]) -> None:
+  """Raises a ValueError if a torso embeds more than the observation."""
+  if isinstance(torso, InputEmbedding):
+    raise ValueError(
+      f'torso ({torso.name!r}) must embed only the observation, but also adds'
+      ' the previous action and reward, which the network adds itself; pass the'
+      ' torso inside it.'
+    )
 
 
 def part_sizes(

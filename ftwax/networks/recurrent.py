@@ -246,6 +246,7 @@ class _Architecture:
     see: Callable[[Any], Any],
   ) -> '_Path':
     seeing = make_torso()
+    embeddings.check_torso(seeing)
 
     def torso(observation: Any) -> types.Array:
       return seeing(see(observation))

@@ -27,7 +27,7 @@ from ftwax.losses import (
   v_trace,
   value_replay,
 )
-from ftwax.networks import cores, embeddings, entry_torsos, heads, torsos
+from ftwax.networks import cores, heads, torsos
 
 pytestmark = pytest.mark.slow
 
@@ -473,12 +473,3 @@ def test_frames_must_suit_pixel_control():
     ftw_batches.make_config(tasks=(large,)).make_network(ftw_batches.SPEC)
   with pytest.raises(ValueError, match=r'entry \(None\) of PixelControl must'):
     ftw_batches.make_config().make_network(fakes.make_vector_spec())
-
-
-def test_a_torso_that_adds_action_and_reward_is_refused():
-  def make_torso():
-    return embeddings.InputEmbedding(entry_torsos.FTWTorso(8), 3)
-
-  spec = fakes.make_image_spec((16, 16, 3))
-  with pytest.raises(ValueError, match=r'must embed only the observation'):
-    ftw_batches.make_config(torso=make_torso).make_network(spec)

@@ -1,5 +1,6 @@
 import collections
 
+import fakes
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import pytest
 from dm_env import specs
 
 from ftwax import encodings, trees, types
+from ftwax.agents import ppo
 from ftwax.networks import embeddings, entry_torsos
 
 
@@ -396,3 +398,12 @@ def test_images_with_bounds_of_float32_are_not_scaled():
   spec = specs.BoundedArray((20, 20), np.float32, -largest, largest)
   image = np.ones((1, 20, 20), np.float32)
   np.testing.assert_array_equal(embeddings.scale_image(image, spec), image)
+
+
+def test_a_torso_that_adds_action_and_reward_is_refused():
+  def make_torso():
+    return embeddings.InputEmbedding(entry_torsos.FTWTorso(8), 3)
+
+  config = ppo.PPOConfig(torso=make_torso)
+  with pytest.raises(ValueError, match=r'torso .* must embed only the observ'):
+    config.make_network(fakes.make_image_spec((16, 16, 3)))
