@@ -29,7 +29,7 @@ from ftwax.losses import (
 )
 from ftwax.networks import cores, heads, torsos
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 COSTS = (
   'tasks.pixel_control.cost',

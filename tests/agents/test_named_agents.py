@@ -16,7 +16,7 @@ from ftwax.agents.actor_critic import auxiliary, tasks
 from ftwax.losses import advantage_actor_critic
 from ftwax.networks import cores, heads, recurrent_cores, torsos
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 NUM_EVENTS = 2
 SIZES = {
@@ -254,8 +254,11 @@ def test_a_cost_of_zero_takes_its_task_out_of_the_loss():
   _, update, state, batch = _make('unreal', 'everything')
   _, metrics = update(state, batch)
   for name in ('pixel_control', 'reward_prediction', 'value_replay'):
-    costs = {f'{name}_cost': jnp.zeros(())}
-    without = state.hyperparameters._replace(**costs)
+    costs = state.hyperparameters.tasks
+    cost = getattr(costs, name)._replace(cost=jnp.zeros(()))
+    without = state.hyperparameters._replace(
+      tasks=costs._replace(**{name: cost})
+    )
     _, found = update(state._replace(hyperparameters=without), batch)
     assert found[f'{name}_loss'] == 0.0
     np.testing.assert_allclose(
