@@ -14,6 +14,7 @@ may be written with dashes.
 
 import argparse
 import dataclasses
+import itertools
 import re
 import sys
 import textwrap
@@ -256,10 +257,11 @@ def _suggest_flag(
   """Returns the flag that is meant by a word that is no argument."""
   if re.match(r'[\w.]+=', word):
     return f'; did you mean --set {word}?'
-  before = argv[argv.index(word) - 1]
-  name = before.partition('=')[0].lstrip('-').replace('-', '_')
-  if '=' in before and typing.get_origin(hints.get(name)) is tuple:
-    return f'; did you mean {before},{word}?'
+  for before, after in itertools.pairwise(argv):
+    name = before.partition('=')[0].lstrip('-').replace('-', '_')
+    is_list = typing.get_origin(hints.get(name)) is tuple
+    if after == word and '=' in before and is_list:
+      return f'; did you mean {before},{word}?'
   return ''
 
 

@@ -162,8 +162,12 @@ class InputEmbedding(hk.Module):
         action's structure.
       previous: which of action and reward it appends; None counts as true.
       name: name of the module.
+
+    Raises:
+      ValueError: if `embed_observation` is an `InputEmbedding`.
     """
     super().__init__(name)
+    check_torso(embed_observation)
     self._embed_observation = embed_observation
     self._parts = parts
     self._previous = previous.resolve(has_memory=True)

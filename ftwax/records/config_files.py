@@ -43,8 +43,8 @@ ABSENT = '<absent>'
 
 TYPE = '__type__'
 
-# What Python writes so, and TOML otherwise.
-_NUMBER = re.compile(r'[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?', re.I)
+# What Python writes so, and TOML otherwise: `.1`, `1.`; `True`.
+_NUMBER = re.compile(r'[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?', re.I)
 _TRUTHS = {'True': True, 'False': False}
 NONE = 'none'  # None in TOML, which has no null.
 NOT_FINITE = ('Infinity', '-Infinity', 'NaN')

@@ -111,12 +111,12 @@ MOST = ('all', 'linear', 'layers for heads')
   'name',
   [
     pytest.param(
-      name, marks=pytest.mark.ci if name in MOST else pytest.mark.slow
+      name,
+      marks=[pytest.mark.slow] * (name not in MOST)
+      + [pytest.mark.ci] * (name != 'all'),
     )
     for name in CONFIGS
-    if name != 'all'
-  ]
-  + ['all'],
+  ],
 )
 def test_every_parameter_learns(name, key):
   config = CONFIGS[name]

@@ -56,6 +56,9 @@ def test_a_word_behind_a_list_gets_a_suggestion(capsys):
   with pytest.raises(SystemExit):
     flags.parse(_Lists, ['--players=a', 'b'], 'test', 'Tests.')
   assert 'did you mean --players=a,b?' in capsys.readouterr().err
+  with pytest.raises(SystemExit):
+    flags.parse(_Lists, ['b', '--players=a'], 'test', 'Tests.')
+  assert 'did you mean' not in capsys.readouterr().err
 
 
 def test_unknown_flags_take_several_words():

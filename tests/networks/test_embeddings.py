@@ -407,3 +407,6 @@ def test_a_torso_that_adds_action_and_reward_is_refused():
   config = ppo.PPOConfig(torso=make_torso)
   with pytest.raises(ValueError, match=r'torso .* must embed only the observ'):
     config.make_network(fakes.make_image_spec((16, 16, 3)))
+  nested = hk.transform(lambda: embeddings.InputEmbedding(make_torso(), 3))
+  with pytest.raises(ValueError, match=r'torso .* must embed only the observ'):
+    nested.init(jax.random.PRNGKey(0))
