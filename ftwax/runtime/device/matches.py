@@ -90,7 +90,6 @@ class Matches:
     if first.platform == 'cpu':
       mesh = sharding.make_mesh([first])
     self._whole = whole = sharding.replicated(mesh)
-    self._is_one = mesh.size == 1
     self._start: Callable[..., Any] = compilation.jit_unoptimized(
       self._start_games, out_shardings=whole
     )
@@ -163,7 +162,7 @@ class Matches:
 
   def _place(self, variables: types.ActorVariables) -> types.ActorVariables:
     """Returns variables where games are played."""
-    if not self._is_one:
+    if self._whole.mesh.size > 1:
       return variables  # Each device has its share of members.
     placed: types.ActorVariables = jax.device_put(variables, self._whole)
     return placed
