@@ -83,6 +83,8 @@ _COMPARED = (
   'recall_30',
   'noisy_recall_100',
   'repeat_previous_medium',
+  'autoencode_easy',
+  'concentration_easy',
 )
 
 # Of these, those chosen for the hierarchies: storage by order and by content,
@@ -154,6 +156,20 @@ _TASKS: Mapping[str, _Task] = {
     )
     for difficulty, sizes in zip(
       _DIFFICULTIES, ((1, 2), (2, 4), (4, 13)), strict=True
+    )
+  },
+  **{
+    f'autoencode_{difficulty}': _Task(
+      functools.partial(tasks.autoencode, num_decks), 104 * num_decks - 1, -0.5
+    )
+    for num_decks, difficulty in enumerate(_DIFFICULTIES, start=1)
+  },
+  **{
+    f'concentration_{difficulty}': _Task(
+      functools.partial(tasks.concentration, *sizes), 104 * sizes[0], -0.8
+    )
+    for difficulty, sizes in zip(
+      _DIFFICULTIES, ((1, 2), (2, 2), (1, 13)), strict=True
     )
   },
   **{

@@ -99,6 +99,59 @@ def repeat_previous(
   return functional.FunctionalEnvironment(spec, reset, step)
 
 
+def autoencode(num_decks: int = 1) -> functional.FunctionalEnvironment:
+  """Makes Autoencode: name the suits of a deck in reverse order.
+
+  POPGym's easy, medium and hard have 1, 2 and 3 decks. While cards are shown,
+  actions have no effect; then each returns `1 / num_cards` if it is right, else
+  minus that. The flag to play comes with the last card.
+
+  Args:
+    num_decks: number of decks of 52 cards.
+
+  Returns:
+    The environment. Its observation is float32 [5]: the suit, which is the
+    first one after the last card, and a flag that is 1 while cards are shown.
+
+  Raises:
+    ValueError: if `num_decks` is below 1.
+  """
+  specified.check_at_least(1, num_decks=num_decks)
+  num_cards = num_decks * _CARDS_PER_DECK
+  last = num_cards - 1
+
+  def observe(state: DeckState) -> types.Array:
+    suit = jnp.where(
+      state.step > last, 0, state.suits[jnp.minimum(state.step, last)]
+    )
+    is_shown = jnp.float32(state.step < last)
+    return jnp.append(jax.nn.one_hot(suit, _NUM_SUITS), is_shown)
+
+  def reset(key: types.Key) -> tuple[DeckState, dm_env.TimeStep]:
+    state = DeckState(_shuffle(key, num_decks), jnp.zeros((), jnp.int32))
+    return state, functional.restart(observe(state))
+
+  def step(
+    state: DeckState, action: types.Array
+  ) -> tuple[DeckState, dm_env.TimeStep]:
+    asked = 2 * last - state.step  # Counts down from the last card.
+    is_right = action == state.suits[jnp.clip(asked, 0, last)]
+    reward = jnp.where(is_right, 1.0, -1.0) / num_cards
+    state = state._replace(step=state.step + 1)
+    return state, functional.transition(
+      jnp.where(asked <= last, reward, 0.0),
+      observe(state),
+      is_terminal=asked == 0,
+    )
+
+  spec = specified.make_spec(
+    specs.Array((_NUM_SUITS + 1,), np.float32, 'observation'),
+    _NUM_SUITS,
+    reward_range=(-1, 1),
+  )
+  return functional.FunctionalEnvironment(spec, reset, step)
+
+
 class CountState(NamedTuple):
   """State of CountRecall.
 
@@ -132,13 +185,7 @@ def count_recall(
   Raises:
     ValueError: if `num_decks` is below 1, or `num_kinds` no divisor from 2 on.
   """
-  specified.check_at_least(1, num_decks=num_decks)
-  if num_kinds < 2 or _CARDS_PER_DECK % num_kinds:
-    raise ValueError(
-      f'num_kinds ({num_kinds}) of count_recall must divide'
-      f' {_CARDS_PER_DECK} and be at least 2; choose 2, 4 or 13, as POPGym'
-      ' does.'
-    )
+  _check_kinds(num_decks, num_kinds, 'count_recall')
   num_cards = num_decks * _CARDS_PER_DECK
 
   def observe(state: CountState) -> types.Array:
@@ -170,6 +217,106 @@ def count_recall(
     reward_range=(-1, 1),
   )
   return functional.FunctionalEnvironment(spec, reset, step)
+
+
+class TableState(NamedTuple):
+  """State of Concentration.
+
+  Attributes:
+    kinds: int32 [num_cards], the kind of each card on the table.
+    is_won: bool [num_cards], whether it is face up for good.
+    first: int32 [], the card turned up before; -1 if the next action is the
+      first of a pair.
+    step: int32 [], number of actions taken so far.
+  """
+
+  kinds: types.Array
+  is_won: types.Array
+  first: types.Array
+  step: types.Array
+
+
+def concentration(
+  num_decks: int = 1, num_kinds: int = 2
+) -> functional.FunctionalEnvironment:
+  """Makes Concentration: turn up pairs of cards of one kind.
+
+  POPGym's easy, medium and hard are (1, 2), (2, 2) and (1, 13). An action turns
+  a card up. Two that match stay up, which returns `2 / num_cards`; others
+  return minus `2 / num_steps`, where `num_steps` is the length of an episode,
+  about `2 * num_cards`. To turn a card that is up for good ends the pair, and
+  returns minus `1 / num_steps` for each of its cards.
+
+  Args:
+    num_decks: number of decks of 52 cards.
+    num_kinds: number of kinds, which divides 26.
+
+  Returns:
+    The environment. Its observation is float32 [num_cards * (num_kinds + 1)]:
+    a code for each card, the last entry of which is 1 if it is face down.
+
+  Raises:
+    ValueError: if `num_decks` is below 1, or `num_kinds` no divisor from 2 on.
+  """
+  _check_kinds(num_decks, num_kinds, 'concentration', num_copies=2)
+  num_cards = num_decks * _CARDS_PER_DECK
+  # That of a perfect player on average, if all pairs are different.
+  num_steps = math.ceil(2 * num_cards - num_cards / (2 * num_cards - 1))
+
+  def observe(state: TableState, is_up: types.Array) -> types.Array:
+    seen = jnp.where(is_up, state.kinds, num_kinds)
+    return jax.nn.one_hot(seen, num_kinds + 1).ravel()
+
+  def reset(key: types.Key) -> tuple[TableState, dm_env.TimeStep]:
+    is_won = jnp.zeros(num_cards, bool)
+    state = TableState(
+      _shuffle(key, num_decks, num_kinds), is_won, jnp.int32(-1), jnp.int32(0)
+    )
+    return state, functional.restart(observe(state, is_won))
+
+  def step(
+    state: TableState, action: types.Array
+  ) -> tuple[TableState, dm_env.TimeStep]:
+    kinds, is_won, first, _ = state
+    is_first = first < 0
+    cards = jnp.arange(num_cards)
+    turned = (cards == action) | (cards == first)
+    ends = is_won[action] | ~is_first
+    is_match = ~is_won[action] & ~is_first & (action != first)
+    is_match &= kinds[action] == kinds[first]
+    failure = jnp.where(is_first, 1.0, 2.0) / num_steps
+    reward = jnp.where(is_match, 2.0 / num_cards, -failure)
+    state = TableState(
+      kinds,
+      is_won | (turned & is_match),
+      jnp.where(ends, -1, action).astype(jnp.int32),
+      state.step + 1,
+    )
+    return state, functional.transition(
+      jnp.where(ends, reward, 0.0),
+      observe(state, is_won | turned),
+      is_terminal=jnp.all(state.is_won),
+      is_truncated=state.step >= num_steps,
+    )
+
+  spec = specified.make_spec(
+    specs.Array((num_cards * (num_kinds + 1),), np.float32, 'observation'),
+    num_cards,
+    reward_range=(-4, 1),
+  )
+  return functional.FunctionalEnvironment(spec, reset, step)
+
+
+def _check_kinds(
+  num_decks: int, num_kinds: int, name: str, num_copies: int = 1
+) -> None:
+  specified.check_at_least(1, num_decks=num_decks)
+  divided = _CARDS_PER_DECK // num_copies
+  if num_kinds < 2 or divided % num_kinds:
+    raise ValueError(
+      f'num_kinds ({num_kinds}) of {name} must divide {divided} and be at least'
+      ' 2; choose 2, 4 or 13, as POPGym does.'
+    )
 
 
 class CartPoleState(NamedTuple):
