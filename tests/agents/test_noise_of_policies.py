@@ -51,7 +51,7 @@ def _make(name, key):
 FAST = ('factorised', 'independent', 'latent', 'dropout')
 
 
-@pytest.mark.parametrize('name', slow_cases.all_but(FAST, CONFIGS))
+@pytest.mark.parametrize('name', slow_cases.cases(CONFIGS, FAST, ci=()))
 def test_greedy_choice_does_not_depend_on_the_key(name, key):
   network, variables = _make(name, key)
   observation = fakes.sample(np.random.default_rng(0), SPEC.observations)
@@ -71,9 +71,7 @@ def test_greedy_choice_does_not_depend_on_the_key(name, key):
   assert not np.array_equal(logits(False, key), logits(False, other_key))
 
 
-@pytest.mark.parametrize(
-  'name', slow_cases.all_but(FAST, CONFIGS, pytest.mark.ci)
-)
+@pytest.mark.parametrize('name', slow_cases.cases(CONFIGS, FAST))
 def test_the_learner_has_the_policy_that_acted(name, key):
   """Ratios of probabilities are one at equal weights, across episodes too."""
   network, variables = _make(name, key)

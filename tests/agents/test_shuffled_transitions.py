@@ -111,15 +111,8 @@ CASES = [f'{name}, {space}' for space in SPACES for name in OPTIONS]
 FAST = ('previous, discrete', 'noisy, discrete', 'states, continuous')
 
 
-def _marks(case, in_ci, by_default):
-  """Returns the marks of a case, which is slow unless it is one of `in_ci`."""
-  is_slow, is_left_out = case not in in_ci, case not in by_default
-  return [pytest.mark.slow] * is_slow + [pytest.mark.ci] * is_left_out
-
-
 each_case = pytest.mark.parametrize(
-  'case',
-  [pytest.param(case, marks=_marks(case, FAST, FAST[:1])) for case in CASES],
+  'case', slow_cases.cases(CASES, FAST[:1], ci=FAST)
 )
 
 
@@ -166,14 +159,11 @@ def _act(config, spec, state):
 # Sequences once: the test above shows that others are as transitions are.
 @pytest.mark.parametrize(
   ('shuffle', 'case'),
-  [
-    pytest.param(shuffle, case, marks=_marks(case, *cases))
-    for shuffle, *cases in (
-      ('transitions', FAST, FAST[1:2]),
-      ('sequences', FAST[:1], FAST[:1]),
-    )
-    for case in CASES
-  ],
+  slow_cases.rows(
+    itertools.product(['transitions', 'sequences'], CASES),
+    [('transitions', FAST[1]), ('sequences', FAST[0])],
+    ci=[('transitions', case) for case in FAST],
+  ),
 )
 def test_the_ratio_is_one_at_equal_weights(case, shuffle):
   name, space = case.split(', ')
@@ -383,9 +373,9 @@ def _plain_steps(params, rows, order, over):
 
 @pytest.mark.parametrize(
   ('shuffle', 'over'),
-  slow_cases.rows_but(
-    [('sequences', 'batch'), ('transitions', 'minibatch')],
+  slow_cases.rows(
     itertools.product(['sequences', 'transitions'], ['batch', 'minibatch']),
+    [('sequences', 'batch'), ('transitions', 'minibatch')],
   ),
 )
 def test_an_update_is_that_of_a_plain_rewrite(shuffle, over):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import random_batches
+import slow_cases
 
 from ftwax.agents import a2c, ppo, rl2
 from ftwax.agents.actor_critic import acting
@@ -107,17 +108,7 @@ def _unroll(network, params, seed, inputs):
 MOST = ('all', 'linear', 'layers for heads')
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(
-      name,
-      marks=[pytest.mark.slow] * (name not in MOST)
-      + [pytest.mark.ci] * (name != 'all'),
-    )
-    for name in CONFIGS
-  ],
-)
+@pytest.mark.parametrize('name', slow_cases.cases(CONFIGS, MOST[:1], ci=MOST))
 def test_every_parameter_learns(name, key):
   config = CONFIGS[name]
   network = config.make_network(SPEC)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import random_batches
+import slow_cases
 
 import ftwax
 from ftwax.cli import sources, tasks
@@ -206,10 +207,10 @@ def _marks(page):
 
 
 def _marks_shortened(page):
-  is_slow, code = page.stem in _LONG, documented_code.read_blocks(page)
-  trains = any(map(_TRAINS.search, code))
-  marks = [pytest.mark.slow] * is_slow + [pytest.mark.ci] * trains
-  return [*_marks(page), *marks]
+  trains = any(map(_TRAINS.search, documented_code.read_blocks(page)))
+  short = [] if page.stem in _LONG else [page]
+  quick = [] if trains else short
+  return [*_marks(page), *slow_cases.marks(page, quick, ci=short)]
 
 
 def _code(page, directory):

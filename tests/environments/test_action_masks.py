@@ -165,9 +165,9 @@ def test_masks_are_those_of_the_environment(way, actions, convention):
 @pytest.mark.filterwarnings('ignore:os.fork')
 @pytest.mark.parametrize(
   ('way', 'convention'),
-  slow_cases.rows_but(
-    [('process', 'info'), ('async', 'method')],
+  slow_cases.rows(
     itertools.product(['process', 'async'], ['info', 'method']),
+    [('process', 'info'), ('async', 'method')],
   ),
 )
 def test_processes_have_the_same_masks(way, convention):
@@ -242,7 +242,7 @@ def test_a_mask_of_another_size_is_named():
 
 @pytest.mark.parametrize(
   'convention',
-  slow_cases.all_but([*CONVENTIONS][:1], CONVENTIONS, pytest.mark.ci),
+  slow_cases.cases(CONVENTIONS, [*CONVENTIONS][:1]),
 )
 def test_a_run_and_a_check_say_where_masks_come_from(
   convention, tmp_path, capsys

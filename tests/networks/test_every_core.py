@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import slow_cases
 
 from ftwax.networks import cores, recurrence, rl2_core
 
@@ -60,11 +61,7 @@ LONG = (
   'gtrxl of two layers',
 )
 each_core = pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(name, marks=[pytest.mark.slow] if name in LONG else [])
-    for name in CORES
-  ],
+  'name', slow_cases.cases(CORES, {*CORES} - {*LONG}, ci=())
 )
 
 

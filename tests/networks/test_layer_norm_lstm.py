@@ -127,11 +127,7 @@ def unroll_by_definition(params, inputs, start, state, draws):
 
 
 @pytest.mark.parametrize(
-  'on_accelerator',
-  [
-    pytest.param(False, marks=pytest.mark.ci),
-    pytest.param(True, marks=pytest.mark.slow),
-  ],
+  'on_accelerator', slow_cases.cases([False, True], [], ci=[False])
 )
 def test_an_unroll_and_its_gradients_equal_the_equations(
   on_accelerator, drawn, monkeypatch
@@ -280,7 +276,7 @@ LAYERS = {
 SHORT = ('gru', 'lru', 'layer-normed lstm')
 
 
-@pytest.mark.parametrize('name', slow_cases.all_but(SHORT, LAYERS))
+@pytest.mark.parametrize('name', slow_cases.cases(LAYERS, SHORT, ci=()))
 def test_any_core_of_one_size_is_a_layer(name):
   layer = LAYERS[name]
   core = cores.StackedLSTM((8, 16), layer=layer)

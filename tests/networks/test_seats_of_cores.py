@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import seat_games
+import slow_cases
 import test_every_core
 
 from ftwax import types
@@ -145,15 +146,12 @@ _QUICK = ('lstm', 'lru')
 
 @pytest.mark.parametrize(
   'name',
-  [
-    pytest.param(
-      name,
-      marks=[pytest.mark.slow] * (name in test_every_core.LONG)
-      + [pytest.mark.ci] * (name not in _QUICK),
-    )
-    for name in test_every_core.CORES
-    if name != 'rl2'  # It reads an entry of its own.
-  ],
+  slow_cases.cases(
+    # The other reads an entry of its own.
+    [name for name in test_every_core.CORES if name != 'rl2'],
+    _QUICK,
+    ci={*test_every_core.CORES} - {*test_every_core.LONG},
+  ),
 )
 def test_the_ratio_is_one_and_no_decision_is_lost(name):
   network, variables = make(name)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import slow_cases
 import test_every_core as every_core
 
 from ftwax import scans
@@ -54,16 +55,12 @@ def _value_and_gradients(core):
   ]
 
 
+# One of several LSTMs says little more than one does.
+_SHORT = {*CORES} - {*every_core.LONG}
+
+
 @pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(
-      name,
-      marks=[pytest.mark.slow] * (name in every_core.LONG)
-      + [pytest.mark.ci] * (name == 'stacked_lstm'),  # Of LSTMs.
-    )
-    for name in CORES
-  ],
+  'name', slow_cases.cases(CORES, _SHORT - {'stacked_lstm'}, ci=_SHORT)
 )
 def test_values_and_gradients_are_those_of_autodiff(name, monkeypatch):
   expected = _value_and_gradients(every_core.CORES[name])

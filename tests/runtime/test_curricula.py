@@ -110,9 +110,7 @@ WAYS = {
 
 
 @pytest.mark.filterwarnings('ignore:os.fork')
-@pytest.mark.parametrize(
-  'way', slow_cases.all_but({*WAYS} - {'process'}, WAYS, pytest.mark.ci)
-)
+@pytest.mark.parametrize('way', slow_cases.cases(WAYS, {*WAYS} - {'process'}))
 def test_episodes_begin_with_the_present_parameters(way):
   if way == 'process':
     games = process_games.ProcessGames(WAYS[way], [0, 1], 'gap', 2, 30.0)
@@ -206,7 +204,7 @@ def _run(experiment, directory, runtime, **options):
 @pytest.mark.parametrize(
   ('runtime', 'way'),
   # By default one of each runtime.
-  slow_cases.rows_but(RUNTIMES[2:3] + RUNTIMES[4:], RUNTIMES),
+  slow_cases.rows(RUNTIMES, RUNTIMES[2:3] + RUNTIMES[4:]),
 )
 def test_success_moves_the_parameter_in_every_runtime(runtime, way, tmp_path):
   experiment = _experiment(WAYS[way])
@@ -226,7 +224,7 @@ def test_success_moves_the_parameter_in_every_runtime(runtime, way, tmp_path):
 
 @pytest.mark.parametrize(
   ('runtime', 'way'),
-  slow_cases.rows_but(RUNTIMES[4:5], [RUNTIMES[0], RUNTIMES[4]]),
+  slow_cases.rows([RUNTIMES[0], RUNTIMES[4]], RUNTIMES[4:5]),
 )
 def test_parameters_are_saved_and_resumed(runtime, way, tmp_path):
   whole, halves = tmp_path / 'whole', tmp_path / 'halves'

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import slow_cases
 from dm_env import specs
 
 from ftwax.replay import functional
@@ -22,13 +23,9 @@ SPEC = {
   'reward': specs.Array((), np.float32),
   'discount': specs.Array((), np.float32),
 }
-SHAPES = [
-  (1, 8),
-  *(
-    pytest.param(*shape, marks=pytest.mark.slow)
-    for shape in [(1, 1), (4, 1), (4, 8), (16, 4)]
-  ),
-]
+SHAPES = slow_cases.rows(
+  [(1, 8), (1, 1), (4, 1), (4, 8), (16, 4)], [(1, 8)], ci=()
+)
 
 
 def _make(num_environments, length, max_length, **options):
