@@ -77,6 +77,7 @@ class TrajectoryAdder:
     self._length = 0
     self.num_items = 0
     self._client = client
+    self._largest_priority = tables.LargestPriority(client)
     self._structure: Any = jax.tree.structure(
       columns_lib.make_template(template)
     )
@@ -294,7 +295,7 @@ class TrajectoryAdder:
     leaves = jax.tree.leaves(packed)  # [E, ...]
     priority = 1.0
     if self._options.prioritized:
-      priority = tables.read_largest_priority(self._client)
+      priority = self._largest_priority.read()
     for index in range(len(leaves[0])):
       self._writer.append(tuple(leaf[index] for leaf in leaves))
       # References to the data just appended, shared by the items of all tables.

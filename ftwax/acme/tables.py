@@ -170,13 +170,31 @@ class Priorities:
       self._largest = largest
 
 
-def read_largest_priority(client: reverb.Client) -> float:
-  """Returns the priority of new trajectories; one before any was learned."""
-  if not client.server_info(timeout=_ANSWER_S)[LARGEST_PRIORITY].current_size:
-    return 1.0
-  with native_log.filtered():
-    (steps,) = client.sample(LARGEST_PRIORITY)
-  return float(steps[0].info.priority)
+class LargestPriority:
+  """Reads the priority of new trajectories."""
+
+  def __init__(self, client: reverb.Client):
+    """Takes the client of the server."""
+    self._client = client
+    self._num_set = 0
+    self._value = 1.0
+
+  def read(self) -> float:
+    """Returns the priority; one before any was learned.
+
+    This asks the server once, and a second time where the priority is new.
+    """
+    info = self._client.server_info(timeout=_ANSWER_S)[LARGEST_PRIORITY]
+    num_set = info.rate_limiter_info.insert_stats.completed
+    if num_set != self._num_set:
+      self._value = self._sample() if info.current_size else 1.0
+      self._num_set = num_set
+    return self._value
+
+  def _sample(self) -> float:
+    with native_log.filtered():
+      (steps,) = self._client.sample(LARGEST_PRIORITY)
+    return float(steps[0].info.priority)
 
 
 def make_auxiliary_tables(

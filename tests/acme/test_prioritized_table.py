@@ -202,22 +202,48 @@ def test_weights_are_those_of_the_functional_replay(make_parts, is_equal):
     assert set(expected.values()) == {1.0}
 
 
+def test_the_largest_priority_is_fetched_where_it_is_new(
+  make_parts, monkeypatch
+):
+  client, adder, iterator = make_parts()
+  largest = tables.LargestPriority(client)
+  fetched = []
+
+  def sample(table):
+    fetched.append(table)
+    return reverb.Client.sample(client, table)
+
+  monkeypatch.setattr(client, 'sample', sample)
+  assert [largest.read(), largest.read(), fetched] == [1.0, 1.0, []]
+  _add(adder, [(0, 100), (T, 100 + T)])
+  priorities = tables.Priorities(client, OPTIONS)
+  keys = next(iterator).info.keys[:1]
+  for number, value in enumerate((5.0, 6.0), 1):
+    priorities.update(keys, np.array([value], np.float32))
+    assert [largest.read() for _ in range(3)] == [value] * 3
+    assert len(fetched) == number
+  # Another server, which was not taught yet.
+  client.reset(tables.LARGEST_PRIORITY)
+  assert largest.read() == 1.0
+
+
 def test_new_trajectories_get_the_largest_priority(make_parts):
   client, adder, iterator = make_parts()
+  largest = tables.LargestPriority(client)
   _add(adder, [(0, 100), (T, 100 + T)])
-  assert tables.read_largest_priority(client) == 1.0
+  assert largest.read() == 1.0
   priorities = tables.Priorities(client, OPTIONS)
   keys = next(iterator).info.keys[:2]
   priorities.update(keys, np.array([np.nan, 5.0], np.float32))
-  assert tables.read_largest_priority(client) == 5.0
+  assert largest.read() == 5.0
   # As many samples as the table has items later, it is forgotten.
   for _ in range(6):
     priorities.update(keys, np.array([0.25, 0.5], np.float32))
-  assert tables.read_largest_priority(client) == 0.5
+  assert largest.read() == 0.5
   # What is not finite or gone changes nothing.
   priorities.update(keys, np.array([np.nan, np.inf], np.float32))
   priorities.update(np.array([1], np.uint64), np.array([0.5], np.float32))
-  assert tables.read_largest_priority(client) == 0.5
+  assert largest.read() == 0.5
   _add(adder, [(2 * T, 100 + 2 * T)], begin=2)
   found = {
     sample.info.key: sample.info.priority

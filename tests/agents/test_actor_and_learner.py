@@ -459,7 +459,7 @@ def test_the_pair_learns_by_priority_at_its_ratio(spec):
   assert 'priorities' not in row
   client = agent.server.localhost_client()
   assert client.server_info()[tables.LARGEST_PRIORITY].current_size == 1
-  assert tables.read_largest_priority(client) != 1.0
+  assert tables.LargestPriority(client).read() != 1.0
   agent.close()
 
 
