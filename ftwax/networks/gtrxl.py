@@ -80,7 +80,7 @@ class _GTrXL(hk.Module):
   def __init__(self, config: GTrXL, name: str):
     super().__init__(name)
     self._config = config
-    self._encoder = hk.Linear(config.hidden_size, name='encoder')
+    self._encoder = recurrence.FlatLinear(config.hidden_size, name='encoder')
     self._layers = [
       _Layer(config, name=f'layer_{index}')
       for index in range(config.num_layers)
@@ -146,10 +146,14 @@ class _Layer(hk.Module):
       hk.LayerNorm(-1, True, True, name=f'norm_{part}')
       for part in ('attention', 'mlp')
     ]
-    self._query = hk.Linear(size, with_bias=False, name='query')
-    self._key_value = hk.Linear(2 * size, with_bias=False, name='key_value')
-    self._position = hk.Linear(size, with_bias=False, name='position')
-    self._output = hk.Linear(size, name='output')
+    self._query = recurrence.FlatLinear(size, with_bias=False, name='query')
+    self._key_value = recurrence.FlatLinear(
+      2 * size, with_bias=False, name='key_value'
+    )
+    self._position = recurrence.FlatLinear(
+      size, with_bias=False, name='position'
+    )
+    self._output = recurrence.FlatLinear(size, name='output')
     self._mlp = hk.nets.MLP((size, size), activate_final=True, name='mlp')
     self._gates = [
       _Gate(size, name=f'gate_{part}') for part in ('attention', 'mlp')
@@ -209,9 +213,9 @@ class _Gate(hk.Module):
 
   def __init__(self, size: int, name: str):
     super().__init__(name)
-    self._of_y = hk.Linear(3 * size, with_bias=False, name='of_y')
-    self._of_x = hk.Linear(2 * size, name='of_x')
-    self._candidate = hk.Linear(size, name='candidate')
+    self._of_y = recurrence.FlatLinear(3 * size, with_bias=False, name='of_y')
+    self._of_x = recurrence.FlatLinear(2 * size, name='of_x')
+    self._candidate = recurrence.FlatLinear(size, name='candidate')
 
   def __call__(self, x: types.Array, y: types.Array) -> types.Array:
     """Returns a mixture of `x` and a candidate made of both."""

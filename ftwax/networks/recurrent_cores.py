@@ -252,7 +252,7 @@ class LSTMController(hk.Module):
     # The slow cores of a hierarchy have no inputs besides those fed back.
     if num_inputs:
       w_i = hk.get_parameter('w_i', (num_inputs, num_gates), init=w_init)
-      gates = gates + jnp.dot(inputs, w_i)
+      gates = gates + recurrence.dot(inputs, w_i)
     weights, taps = deferred.prepare(w_h, tuple(leading_shape))
 
     def step(
@@ -372,7 +372,8 @@ class _FeedForward(hk.Module):
     state: tuple[()],
   ) -> tuple[recurrence.CoreOutput, tuple[()]]:
     """Does one step on inputs [B, num_inputs]."""
-    return recurrence.CoreOutput(self._layers(inputs), auxiliary={}), state
+    features = recurrence.apply_to_rows(self._layers, inputs)
+    return recurrence.CoreOutput(features, auxiliary={}), state
 
   def unroll(
     self,
@@ -417,7 +418,7 @@ def _project(
   )
   w_i = hk.get_parameter('w_i', (num_inputs, num_outputs), init=w_init)
   w_h = hk.get_parameter('w_h', (hidden_size, num_outputs), init=w_init)
-  gates = jnp.dot(inputs, w_i)  # [..., num_gates * hidden_size]
+  gates = recurrence.dot(inputs, w_i)  # [..., num_gates * hidden_size]
   if b_init is None:
     return gates, w_h
   b = hk.get_parameter('b', (num_outputs,), init=b_init)

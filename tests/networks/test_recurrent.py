@@ -10,6 +10,7 @@ from dm_env import specs
 
 from ftwax import distributions, types
 from ftwax.networks import (
+  cores,
   embeddings,
   entry_torsos,
   heads,
@@ -462,3 +463,27 @@ def test_only_a_batch_that_is_split_comes_first():
     function = functools.partial(apply, is_split)
     assert ('transpose' in str(jax.make_jaxpr(function)(inputs))) == is_split
     np.testing.assert_array_equal(function(inputs), 2.0 * inputs)
+
+
+@pytest.mark.parametrize(
+  'core', ['feed_forward', 'gru', 'lru', 'lstm', 'min_gru']
+)
+@pytest.mark.parametrize('is_split', [False, True])
+def test_gradients_of_layers_are_products_over_one_axis(key, core, is_split):
+  network = recurrent.make_recurrent_network(
+    _environment_spec(), core=cores.NAMED[core]
+  )
+  params, inputs = network.init(key), _random_inputs(_environment_spec())
+
+  def loss(params):
+    with recurrence.batch_first(is_split):
+      output, _ = network.unroll(
+        params, None, None, inputs, _start(), network.initial_state(B)
+      )
+    return jnp.sum(jax.tree.leaves(output.logits)[0]) + jnp.sum(output.value)
+
+  jaxpr = str(jax.make_jaxpr(jax.grad(loss))(params))
+  over_two_axes = jaxpr.count('(([0, 1], [0, 1]), ([], []))')
+  # That of the LSTM's recurrent matrix sums over the sequences, too.
+  expected = int(core == 'lstm')
+  assert over_two_axes > expected if is_split else over_two_axes == expected
