@@ -7,9 +7,10 @@ newer, and pass an environment:
       jaxmarl.make('MPE_simple_tag_v3'), teams=(0, 0, 0, 1)
     )
 
-Agents whose spaces differ play roles; see `ftwax.environments.padding`. A seat
-ends when its agent is done and is `types.ABSENT` until it is not. JaxMARL does
-not tell time limits from ends; `has_time_limit` does. Observations are
+Agents whose spaces differ play roles; see `ftwax.environments.padding`. Every
+seat lasts until the game ends, as in JaxMARL's own agents: one who is done, as
+the dead of SMAX, still gets the rewards of its team. JaxMARL does not tell time
+limits from ends; `has_time_limit` does. Observations are
 float32, since grids such as those of Overcooked hold small numbers, not pixels;
 where some actions are unavailable, as in SMAX, their mask is an entry beside
 `observation`.
@@ -39,13 +40,11 @@ class JaxMARLState(NamedTuple):
   Attributes:
     state: state of the environment, a pytree.
     returns: float32 [P], summed rewards of each player.
-    is_out: bool [P], whether each agent is done.
     key: uint32 [2], random key of the remaining steps.
   """
 
   state: Any
   returns: types.Array
-  is_out: types.Array
   key: types.Key
 
 
@@ -68,8 +67,7 @@ def from_jaxmarl(
     shaping: weight of `shaped_reward`, which Overcooked adds to a step's
       information; leave it at 0 in evaluations.
     has_time_limit: whether games end by time alone, as those of MPE and
-      Overcooked do, and their last timestep has discount 1. If not, it has 0,
-      as that of an agent that is done before always has.
+      Overcooked do, and their last timestep has discount 1. If not, it has 0.
     team_state: whether each observation has an entry `types.PRIVILEGED` for a
       critic: the environment's own `world_state` or, without one, what all
       agents observe.
@@ -102,8 +100,7 @@ def from_jaxmarl(
       environment.reset(reset_key), like
     )
     timestep = jax.vmap(functional.restart)(see(observations, state))
-    is_out = jnp.zeros(len(agents), bool)
-    return JaxMARLState(state, jnp.zeros(len(agents)), is_out, key), timestep
+    return JaxMARLState(state, jnp.zeros(len(agents)), key), timestep
 
   def step(
     state: JaxMARLState, action: types.Array
@@ -116,18 +113,17 @@ def from_jaxmarl(
     reward = _stack(agents, rewards)
     if shaping:
       reward = reward + shaping * _stack(agents, info['shaped_reward'])
-    is_done = _stack(agents, dones) > 0.0
-    step_type, discount = _ends(
-      state.is_out, is_done, dones['__all__'], has_time_limit
-    )
+    is_last = jnp.full(len(agents), dones['__all__'])
+    step_type = jnp.where(is_last, types.LAST, types.MID).astype(jnp.int32)
+    discount = 1.0 - jnp.float32(is_last & (not has_time_limit))
     seen = see(observations, new)
     timestep = dm_env.TimeStep(step_type, reward, discount, seen)
-    return JaxMARLState(new, state.returns + reward, is_done, key), timestep
+    return JaxMARLState(new, state.returns + reward, key), timestep
 
   return functional.FunctionalGame(
     spec=specified.make_spec(
       padded.observations if roles else views[0], padded.actions
-    )._replace(absences=True),
+    ),
     reset=reset,
     step=step,
     teams=teams,
@@ -137,25 +133,26 @@ def from_jaxmarl(
   )
 
 
+def measure_smax(environment: Any) -> functional.Measure:
+  """Returns `metrics` of a game: `won` is 1 if the team won in SMAX, else 0.
+
+  Args:
+    environment: `HeuristicEnemySMAX`. As in its rewards, a team wins if it
+      alone has units left.
+  """
+  num_allies = len(environment.agents)
+
+  def measure(state: JaxMARLState) -> dict[str, types.Array]:
+    is_alive = state.state.state.unit_alive
+    allies, enemies = is_alive[:num_allies], is_alive[num_allies:]
+    return {'won': jnp.float32(allies.any() & ~enemies.any())}
+
+  return measure
+
+
 def _stack(agents: Sequence[str], values: Any) -> types.Array:
   """Returns the numbers of agents, float32 [P]."""
   return jnp.stack([jnp.float32(values[agent]) for agent in agents])
-
-
-def _ends(
-  was_out: types.Array,
-  is_done: types.Array,
-  is_last: types.Array,
-  has_time_limit: bool,
-) -> tuple[types.Array, types.Array]:
-  """Returns the step type of each seat, int32 [P], and its discount."""
-  is_last = jnp.full(is_done.shape, is_last)
-  of_the_dead = jnp.where(is_done, types.ABSENT, types.FIRST)
-  of_the_living = jnp.where(is_done, types.LAST, types.MID)
-  step_type = jnp.where(was_out, of_the_dead, of_the_living)
-  step_type = jnp.where(is_last, types.LAST, step_type).astype(jnp.int32)
-  is_over = is_done & ~is_last if has_time_limit else is_done | is_last
-  return step_type, 1.0 - jnp.float32(is_over)
 
 
 def _mean_returns(teams: Sequence[int], state: JaxMARLState) -> types.Array:

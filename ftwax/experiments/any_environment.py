@@ -268,7 +268,8 @@ def _make_jaxmarl(name: str, is_evaluation: bool, team_state: bool) -> Any:
   if name.startswith('smax_'):
     scenario = package.environments.smax.map_name_to_scenario(name[5:])
     enemy = package.make('HeuristicEnemySMAX', scenario=scenario)
-    return jaxmarl_adapter.from_jaxmarl(enemy, team_state=team_state)
+    game = jaxmarl_adapter.from_jaxmarl(enemy, team_state=team_state)
+    return game._replace(metrics=jaxmarl_adapter.measure_smax(enemy))
   name_of_mpe = name.removeprefix('MPE_').removesuffix('_v3')
   return jaxmarl_adapter.from_jaxmarl(
     package.make(name),

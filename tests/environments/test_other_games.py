@@ -1,6 +1,7 @@
 """JaxMARL's interface and those of grid worlds, by fakes of them."""
 
 import types as python_types
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ def _run(made, actions, key):
 class FakeMarl:
   """Two dogs see three numbers, and a fox two; over after two steps.
 
-  Each is paid its action. The second dog is out after a step.
+  Each is paid its action, and the second dog so when it is done after a step.
   """
 
   agents = ('dog_0', 'dog_1', 'fox_0')
@@ -58,9 +59,9 @@ def test_agents_of_jaxmarl_are_players_with_roles(key):
   compiled_games.check_shapes(game)
   assert game.roles == (0, 0, 1) and game.spec.actions.num_values == 4
   state, seen = _run(game, [jnp.array([1, 0, 3])] * 2, key)
-  np.testing.assert_array_equal(seen.step_type, [[0] * 3, [1, 2, 1], [2] * 3])
+  np.testing.assert_array_equal(seen.step_type, [[0] * 3, [1] * 3, [2] * 3])
   np.testing.assert_array_equal(seen.reward, [[0] * 3, [1, 0, 3], [1, 0, 3]])
-  np.testing.assert_array_equal(seen.discount, [[1] * 3, [1, 0, 1], [0] * 3])
+  np.testing.assert_array_equal(seen.discount, [[1] * 3, [1] * 3, [0] * 3])
   np.testing.assert_array_equal(
     seen.observation['observation'][1], [[2, 2, 2], [2, 2, 2], [2, 2, 0]]
   )
@@ -70,6 +71,38 @@ def test_agents_of_jaxmarl_are_players_with_roles(key):
   np.testing.assert_array_equal(game.outcome(state), [1.0, 6.0])
 
 
+def test_who_is_done_in_jaxmarl_is_paid_until_the_game_ends(key):
+  game = jaxmarl_adapter.from_jaxmarl(FakeMarl())
+  assert not game.spec.absences
+  _, seen = _run(game, [jnp.array([0, 1, 0])] * 2, key)
+  np.testing.assert_array_equal(seen.reward[:, 1], [0, 1, 1])
+  np.testing.assert_array_equal(seen.step_type[:, 1], [0, 1, 2])
+  np.testing.assert_array_equal(seen.discount[:, 1], [1, 1, 0])
+
+
+class Units(NamedTuple):
+  unit_alive: Any
+
+
+class Nested(NamedTuple):
+  state: Any
+
+
+@pytest.mark.parametrize(
+  ('is_alive', 'won'),
+  [([0, 1, 0, 0, 0], 1), ([0, 0, 0, 0, 0], 0), ([1, 1, 1, 0, 1], 0)],
+)
+def test_a_team_of_smax_has_won_if_it_alone_is_left(key, is_alive, won):
+  class Smax(FakeMarl):
+    def reset(self, key):
+      seen, _ = super().reset(key)
+      return seen, Nested(Units(jnp.array(is_alive, bool)))
+
+  game = jaxmarl_adapter.from_jaxmarl(Smax())
+  state, _ = game.reset(key)
+  assert jaxmarl_adapter.measure_smax(Smax())(state) == {'won': won}
+
+
 def test_one_team_may_be_paid_for_more_than_its_score(key):
   game = jaxmarl_adapter.from_jaxmarl(
     FakeMarl(), shaping=0.5, has_time_limit=True
@@ -77,8 +110,8 @@ def test_one_team_may_be_paid_for_more_than_its_score(key):
   assert game.teams == (0, 0, 0)
   _, seen = _run(game, [jnp.array([1, 0, 3])] * 2, key)
   np.testing.assert_array_equal(seen.reward[1], [6, 5, 8])
-  np.testing.assert_array_equal(seen.step_type[2], [2, 2, 2])
-  np.testing.assert_array_equal(seen.discount, [[1] * 3, [1, 0, 1], [1] * 3])
+  np.testing.assert_array_equal(seen.step_type, [[0] * 3, [1] * 3, [2] * 3])
+  np.testing.assert_array_equal(seen.discount, [[1] * 3] * 3)
 
 
 def test_unavailable_actions_of_jaxmarl_are_masked(key):
