@@ -21,14 +21,11 @@ if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
   os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 if 'PYTHONDONTWRITEBYTECODE' in os.environ:
   kept_functions.keep_modules()
-os.environ['XLA_FLAGS'] = ' '.join(
-  [
-    os.environ.get('XLA_FLAGS', ''),
-    '--xla_force_host_platform_device_count=4',
-    '--xla_backend_optimization_level=0',
-    '--xla_llvm_disable_expensive_passes=true',
-    '--xla_cpu_parallel_codegen_split_count=1',
-  ]
+kept_functions.add_flags(
+  '--xla_force_host_platform_device_count=4',
+  '--xla_backend_optimization_level=0',
+  '--xla_llvm_disable_expensive_passes=true',
+  '--xla_cpu_parallel_codegen_split_count=1',
 )
 
 import equal_functions  # noqa: E402

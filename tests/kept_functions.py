@@ -61,6 +61,16 @@ def make_folder(root=None):
   return folder
 
 
+def add_flags(*flags):
+  """Adds flags of XLA, for this process and those that it starts.
+
+  A process of tests inherits them and adds the same: each must stand there
+  once, since JAX finds a function by its flags too.
+  """
+  there = os.environ.get('XLA_FLAGS', '').split()
+  os.environ['XLA_FLAGS'] = ' '.join(dict.fromkeys([*there, *flags]))
+
+
 def keep_modules(folder=_OWN / 'modules'):
   """Keeps compiled modules there, in this process and in those it starts.
 

@@ -57,6 +57,16 @@ def test_functions_are_kept_in_the_clone_of_a_user_without_a_cache(
   assert '.pytest_cache' in kept_functions.find_root().parts
 
 
+def test_all_processes_of_a_session_have_the_same_flags(monkeypatch):
+  """Those of xdist inherit what the first one added."""
+  flags = os.environ['XLA_FLAGS'].split()
+  assert flags and len(flags) == len({*flags})
+  monkeypatch.setenv('XLA_FLAGS', '--xla_of_user=1')
+  for _ in range(2):
+    kept_functions.add_flags('--xla_of_tests=2')
+    assert os.environ['XLA_FLAGS'] == '--xla_of_user=1 --xla_of_tests=2'
+
+
 _KEEPS_MODULES = """
 import pathlib, subprocess, sys
 import kept_functions
