@@ -149,15 +149,16 @@ def diagnose(
 def _of_entropy(
   entropy: _Column, max_entropy: float | None
 ) -> Iterator[tuple[str, str]]:
-  if max_entropy and entropy.size >= _FEW:
-    last = float(np.mean(entropy[-_FEW // 2 :]))
-    if last < _LOW_ENTROPY * max_entropy:
-      yield (
-        'entropy',
-        f'entropy is {last:.2g} of at most {max_entropy:.2g} nats before half'
-        ' of the run, so the policy explores no more; raise entropy_cost, or'
-        ' lower learning_rate.',
-      )
+  # Half of the rows: a policy that looks sure for a while may doubt again.
+  recent = entropy[len(entropy) // 2 :]
+  limit = _LOW_ENTROPY * (max_entropy or 0.0)
+  if recent.size >= _FEW and np.all(recent < limit):
+    yield (
+      'entropy',
+      f'entropy stays below {limit:.2g} of at most {max_entropy:.2g} nats'
+      ' before half of the run, so the policy explores no more; raise'
+      ' entropy_cost, or lower learning_rate.',
+    )
 
 
 def _of_kl(kl: _Column) -> Iterator[tuple[str, str]]:

@@ -83,13 +83,16 @@ def test_members_are_told_one_by_one():
     for one, other in zip(well, ill, strict=True)
   ]
   (finding,) = health.diagnose(both, (), 1.0, MAX_ENTROPY, [0.5, None])
-  assert str(finding).startswith('member 1: entropy is 0.01 of at most 1.1')
+  assert str(finding).startswith('member 1: entropy stays below 0.055 ')
 
 
 def test_entropy_counts_before_half_of_the_run():
   half_dead = rows(entropy=np.where(np.arange(40) < 20, 1.0, 0.01))
   assert kinds(half_dead, progress=1.0) == []
   assert kinds(half_dead, progress=0.5) == ['entropy']
+  surely = np.arange(40) // 10 == 2
+  doubts_again = rows(entropy=np.where(surely, 0.01, 1.0))
+  assert kinds(doubts_again[:30], 0.4) == kinds(doubts_again, 0.5) == []
 
 
 def test_who_has_only_draws_is_as_one_that_does_nothing():
