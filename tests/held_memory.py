@@ -9,6 +9,17 @@ import jax
 
 _PROCESS = pathlib.Path('/proc/self')
 
+# What JAX has said that it did, since memory was freed.
+_events: set[str] = set()
+jax.monitoring.register_event_duration_secs_listener(
+  lambda event, seconds, **_: _events.add(event)
+)
+
+
+def holds_compiled() -> bool:
+  """Returns whether anything was compiled since memory was freed."""
+  return any(event.startswith('/jax/core/compile/') for event in _events)
+
 
 def resident_bytes() -> int:
   """Returns the resident bytes of this process."""
@@ -28,6 +39,7 @@ def free() -> None:
   has memory maps of its own, of which Linux allows 65,530.
   """
   jax.clear_caches()
+  _events.clear()
   gc.collect()
   libc = ctypes.CDLL(None)
   if hasattr(libc, 'malloc_trim'):  # This is glibc's.
