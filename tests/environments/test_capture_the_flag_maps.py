@@ -11,7 +11,7 @@ import pytest
 from ftwax.environments import capture_the_flag
 from ftwax.environments.capture_the_flag import maps
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.ci
 
 CONFIGS = [
   capture_the_flag.CaptureTheFlagConfig(
