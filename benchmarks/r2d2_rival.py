@@ -1,12 +1,15 @@
-r"""R2D2 beside memorax's, at equal steps and with a GRU of 64.
+r"""R2D2 beside memorax's and Stoix's, at equal steps and with a GRU of 64.
 
-    uv run --with gymnax==0.0.9 benchmarks/r2d2_rival.py --num_steps=40000
+    uv run --with gymnax==0.0.9 benchmarks/r2d2_rival.py --num_steps=40000 \
+      --stoix=PATH
 
 Ours has its defaults, but that a trajectory holds two episodes of the chain.
-The rival has the settings of its example for CartPole; `uv run --script`
-installs it. Both play gymnax's tasks, and are scored by the greedy policy's
-mean return in 200 episodes. CPU seconds are those of training, without
-compilation and evaluation.
+memorax has the settings of its example for CartPole, Stoix the defaults of its
+`rec_r2d2` from the clone at PATH, without which it is left out;
+`uv run --script` installs what both need. All play gymnax's tasks, and are
+scored by the greedy policy's mean return in 200 episodes. CPU seconds are those
+of training, without compilation and evaluation; of ours, those of the first
+seed.
 
 Each run is kept in `--directory` as one file: finished runs are not repeated.
 """
@@ -30,8 +33,10 @@ from ftwax.networks import cores
 from ftwax.records import loggers
 
 _TASKS = ('cart_pole', 'cart_pole_hidden', 'chain_15')
-_SIDES = {'ftwax': 'ours', 'memorax': 'memorax'}
+_SIDES = {'ftwax': 'ours', 'memorax': 'memorax', 'stoix': 'Stoix'}
 _NUM_EVALUATIONS, _NUM_EPISODES = 10, 200
+# Steps of training in a run that is not timed, and the least in one that is.
+_UNTIMED, _LEAST_TIMED = 40_000, 160_000
 
 
 def _cpu_seconds() -> float:
@@ -104,19 +109,36 @@ def _train(task: str, num_steps: int, seed: int, every: int | None) -> Any:
   return rows, _cpu_seconds() - before
 
 
-def run_ours(task: str, num_steps: int, seed: int) -> dict[str, Any]:
-  """Trains ours, once with evaluations and twice for its seconds."""
+def run_ours(
+  task: str, num_steps: int, seed: int, is_timed: bool
+) -> dict[str, Any]:
+  """Trains ours with evaluations, and twice more for its seconds if timed."""
   rows, _ = _train(task, num_steps, seed, num_steps // _NUM_EVALUATIONS)
   curve = [(row['actor_steps'], row['episode_return']) for row in rows]
+  result = {'score': curve[-1][1], 'curve': curve}
+  if not is_timed:
+    return result
   # Both compile, so that the difference is training alone.
+  num_timed = max(num_steps, _LEAST_TIMED)
   (_, shorter), (_, longer) = (
-    _train(task, steps, seed, None) for steps in (num_steps, 5 * num_steps)
+    _train(task, _UNTIMED + steps, seed, None) for steps in (0, num_timed)
   )
-  return {
-    'score': curve[-1][1],
-    'curve': curve,
-    'steps_per_cpu_second': 4 * num_steps / (longer - shorter),
-  }
+  return {**result, 'steps_per_cpu_second': num_timed / (longer - shorter)}
+
+
+def run_rival(
+  side: str, task: str, num_steps: int, seed: int, stoix: str | None
+) -> dict[str, Any]:
+  """Runs another library's agent in its own environment."""
+  arguments = [f'--task={task}', f'--seed={seed}', f'--num_steps={num_steps}']
+  if side == 'stoix':
+    arguments.append(f'--stoix={stoix}')
+  return common.run_rival(
+    f'{side}_r2d2.py',
+    *arguments,
+    JAX_PLATFORMS='cpu',
+    XLA_FLAGS=os.environ.get('XLA_FLAGS', ''),
+  )
 
 
 def main() -> None:
@@ -124,36 +146,32 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--tasks', nargs='+', choices=_TASKS, default=[*_TASKS])
   parser.add_argument('--sides', nargs='+', choices=_SIDES, default=[*_SIDES])
+  parser.add_argument('--stoix', help="path of a clone of Stoix's repository")
   parser.add_argument('--num_steps', type=int, default=40_000)
   parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
   parser.add_argument('--directory', default='runs/r2d2_rival')
   args = parser.parse_args()
+  sides = [side for side in args.sides if side != 'stoix' or args.stoix]
   print(common.machine_line())
   directory = pathlib.Path(args.directory)
   directory.mkdir(parents=True, exist_ok=True)
   rows = []
   for task in args.tasks:
-    for side in args.sides:
+    for side in sides:
       found = []
       for seed in args.seeds:
         path = directory / f'{task}_{args.num_steps}_{side}_{seed}.json'
         if not path.exists():
           if side == 'ftwax':
-            result = run_ours(task, args.num_steps, seed)
+            is_timed = seed == args.seeds[0]
+            result = run_ours(task, args.num_steps, seed, is_timed)
           else:
-            result = common.run_rival(
-              'memorax_r2d2.py',
-              f'--task={task}',
-              f'--seed={seed}',
-              f'--num_steps={args.num_steps}',
-              JAX_PLATFORMS='cpu',
-              XLA_FLAGS=os.environ.get('XLA_FLAGS', ''),
-            )
+            result = run_rival(side, task, args.num_steps, seed, args.stoix)
           path.write_text(json.dumps(result))
         found.append(json.loads(path.read_text()))
         print(path.name, found[-1], flush=True)
       scores = ', '.join(f'{run["score"]:.2f}' for run in found)
-      best = max(run['steps_per_cpu_second'] for run in found)
+      best = max(run.get('steps_per_cpu_second', 0.0) for run in found)
       rows.append([task, _SIDES[side], scores, f'{best:,.0f}'])
   common.print_table(
     f'R2D2 after {args.num_steps:,} steps, seeds {args.seeds}',
