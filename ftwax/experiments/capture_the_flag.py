@@ -63,7 +63,7 @@ MEMORY_GAMES = ('cue', 'small_cue')
 class Options(launch.Options):
   """Flags of this experiment."""
 
-  max_num_actor_steps: int = 8_000_000
+  max_num_actor_steps: int = 13_000_000
   num_environments: int = 32
   eval_every: int = 2_000_000
   runtime: str = 'device'
