@@ -205,7 +205,7 @@ def run(options: Options, variant: str) -> None:
   directory = run_directory(options, variant, options.seed)
   try:
     ftwax.run(
-      experiment.replace(evaluation=ftwax.Evaluation(greedy=False)),
+      experiment,
       experiment.max_num_actor_steps // _NUM_EVALUATIONS,
       _NUM_EVALUATION_EPISODES // experiment.population.num_members,
       runtime='device',

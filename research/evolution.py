@@ -129,9 +129,8 @@ def _make(task: str, arm: str, seed: int) -> _Experiment:
   num_members, build = TASKS[task]
   if arm == 'search':
     num_members *= 2
-  return ARMS[arm](build(seed, num_members)).replace(
-    evaluation=ftwax.Evaluation(greedy=False)
-  )
+  made = ARMS[arm](build(seed, num_members))
+  return made.replace(evaluation=made.evaluation.replace(greedy=False))
 
 
 def run(options: Options, task: str, arm: str, seed: int) -> dict[str, Any]:

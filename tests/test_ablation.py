@@ -52,3 +52,19 @@ def test_variants_are_compared_at_equal_processor_time(
   assert '0.90 (0.90 to 0.90)' in rows['with_noise']
   assert '0.70 (0.70 to 0.70)' in rows['with_noise']  # At equal time.
   assert (tmp_path / 'ablation.png').exists()
+
+
+def test_runs_are_evaluated_on_maps_of_full_size(
+  ablation, tmp_path, monkeypatch
+):
+  seen = []
+  monkeypatch.setattr(ablation.os, 'sched_setaffinity', lambda *unused: None)
+  monkeypatch.setattr(
+    ablation.ftwax, 'run', lambda made, *unused, **options: seen.append(made)
+  )
+  options = ablation.Options(directory=str(tmp_path))
+  ablation.run(options, 'with_gru')
+  (made,) = seen
+  game = made.evaluation.environment
+  assert game.func is ablation.capture_the_flag.make_game
+  assert not made.evaluation.greedy
