@@ -3,7 +3,7 @@
     cd docs/figures
     uv run ../make_film.py capture_the_flag.webp light
     uv run ../make_film.py capture_the_flag_dark.webp dark
-    uv run ../make_film.py first_person.webp light 0 1 first_person
+    uv run ../make_film.py first_person.webp light 3 1 first_person
 
 The last arguments are the seat whose view is shown, from 0, or -1 for the map;
 the seed of the game; and the population. Several seats, with commas between,

@@ -1013,8 +1013,8 @@ claim holds if the 95% interval, over {{options.games}} games or over seeds,
 excludes the opposite. Members of `{{options.run}}` play, seed {{options.seed}},
 and other runs where a row needs them. `uv run research/paper.py --budget=gpu`
 trains those, computes the rows and writes this page. The last column has the
-library's `first_person`, [one run](how_to/first_person.md#the-population) with
-members weaker than the small agents beside them.
+library's `first_person`, [one run](how_to/first_person.md#the-population) of
+40M steps; the small agents beside it have 500M.
 
 In the picture the own base is on the left. Below are the first {_FILM_STEPS}
 steps of a game of two copies of a member, in blue, against two attackers:

@@ -78,7 +78,7 @@ class Options(launch.Options):
   )
   game: str = flags.flag(
     'standard',
-    'Rules, maps and views; cue and small_cue need memory.',
+    'Rules, maps, view; cue, small_cue need memory.',
     GAMES,
   )
   core: str | None = flags.flag(
