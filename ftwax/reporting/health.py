@@ -149,9 +149,11 @@ def diagnose(
 def _of_entropy(
   entropy: _Column, max_entropy: float | None
 ) -> Iterator[tuple[str, str]]:
+  if max_entropy is None:
+    return
   # Half of the rows: a policy that looks sure for a while may doubt again.
   recent = entropy[len(entropy) // 2 :]
-  limit = _LOW_ENTROPY * (max_entropy or 0.0)
+  limit = _LOW_ENTROPY * max_entropy
   if recent.size >= _FEW and np.all(recent < limit):
     yield (
       'entropy',

@@ -95,6 +95,10 @@ def test_entropy_counts_before_half_of_the_run():
   assert kinds(doubts_again[:30], 0.4) == kinds(doubts_again, 0.5) == []
 
 
+def test_entropies_of_densities_have_no_lower_bound():
+  assert health.diagnose(rows(entropy=-3.0), max_entropy=None) == []
+
+
 def test_who_has_only_draws_is_as_one_that_does_nothing():
   evaluation = {
     'member_payoffs': [[0.0, -1.0], [0.0, -1.0], [0.5, -1.0]],
