@@ -180,7 +180,10 @@ def check_unroll(
 
 @contextlib.contextmanager
 def batch_first(is_split: bool) -> Iterator[None]:
-  """Chooses the order in which `batch_apply` merges axes when traced inside.
+  """Chooses how axes are merged when traced inside.
+
+  `batch_apply` merges them in this order; `apply_to_rows` leaves a batch that
+  is split as it is.
 
   Args:
     is_split: whether the batch is split over devices, and then comes first:
@@ -231,13 +234,10 @@ def apply_to_rows(
   Returns:
     What the function returns, with the leading axes of the inputs for N.
   """
-  *leading, num_inputs = inputs.shape
-  if len(leading) < 2 or _is_batch_first.get():
+  num_axes = inputs.ndim - 1
+  if num_axes < 2 or _is_batch_first.get():
     return function(inputs)
-  return jax.tree.map(
-    lambda leaf: leaf.reshape(*leading, *leaf.shape[1:]),
-    function(inputs.reshape(-1, num_inputs)),
-  )
+  return hk.BatchApply(function, num_dims=num_axes)(inputs)
 
 
 def dot(inputs: types.Array, matrix: types.Array) -> types.Array:
