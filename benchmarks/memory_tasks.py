@@ -43,6 +43,10 @@ def _shuffle(
   return jax.random.permutation(key, kinds)
 
 
+def _deal(key: types.Key, num_decks: int) -> DeckState:
+  return DeckState(_shuffle(key, num_decks), jnp.zeros((), jnp.int32))
+
+
 def repeat_previous(
   num_decks: int = 1, k: int = 4
 ) -> functional.FunctionalEnvironment:
@@ -74,7 +78,7 @@ def repeat_previous(
     return jax.nn.one_hot(state.suits[state.step], _NUM_SUITS)
 
   def reset(key: types.Key) -> tuple[DeckState, dm_env.TimeStep]:
-    state = DeckState(_shuffle(key, num_decks), jnp.zeros((), jnp.int32))
+    state = _deal(key, num_decks)
     return state, functional.restart(observe(state))
 
   def step(
@@ -128,7 +132,7 @@ def autoencode(num_decks: int = 1) -> functional.FunctionalEnvironment:
     return jnp.append(jax.nn.one_hot(suit, _NUM_SUITS), is_shown)
 
   def reset(key: types.Key) -> tuple[DeckState, dm_env.TimeStep]:
-    state = DeckState(_shuffle(key, num_decks), jnp.zeros((), jnp.int32))
+    state = _deal(key, num_decks)
     return state, functional.restart(observe(state))
 
   def step(
