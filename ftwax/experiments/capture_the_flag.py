@@ -78,7 +78,7 @@ class Options(launch.Options):
   )
   game: str = flags.flag(
     'standard',
-    'Rules, maps, view; cue, small_cue need memory.',
+    'Rules, maps and views; cue and small_cue need memory.',
     GAMES,
   )
   core: str | None = flags.flag(
@@ -92,7 +92,7 @@ class Options(launch.Options):
   )
   max_delay: int = flags.flag(0, 'Most steps that actions come late.')
   burn_in_games: int = flags.flag(
-    400, 'Games a member plays between chances to copy another member.'
+    400, 'Games a member plays between chances to copy.'
   )
   games_per_pair: int = flags.flag(
     52, 'Tournament games between each pair of players.'
