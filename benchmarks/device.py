@@ -10,15 +10,12 @@ episode statistics.
 import argparse
 import collections
 import functools
-import importlib.util
-import pathlib
 import statistics
-import sys
 import time
-import types
 
 import common
 import jax
+from rivals import purejaxrl_minatar
 
 from ftwax import compilation
 from ftwax.agents import ppo
@@ -142,27 +139,6 @@ _PUREJAXRL = {
 }
 
 
-def import_purejaxrl(path, file):
-  """Imports a module of PureJaxRL from a clone."""
-  # Its wrappers import what only its other programs use.
-  unused = {
-    'brax': {'envs': None},
-    'brax.envs': {},
-    'brax.envs.wrappers': {},
-    'brax.envs.wrappers.training': {
-      'EpisodeWrapper': None,
-      'AutoResetWrapper': None,
-    },
-    'navix': {},
-  }
-  for name, contents in unused.items():
-    module = types.ModuleType(name)
-    vars(module).update(contents)
-    sys.modules.setdefault(name, module)
-  sys.path.insert(0, str(pathlib.Path(path) / 'purejaxrl'))
-  return importlib.import_module(file)
-
-
 def make_pair(path, own, num_agents, num_iterations, core=None):
   """Makes PPO of the sizes of PureJaxRL, ours and theirs.
 
@@ -195,7 +171,7 @@ def make_pair(path, own, num_agents, num_iterations, core=None):
   environment = jax_adapters.make(f'gymnax:{own["ENV_NAME"]}')
   agent = Agent(ppo, config, environment, num_agents, num_iterations)
   settings['TOTAL_TIMESTEPS'] = agent.num_steps // num_agents
-  rival = import_purejaxrl(path, 'ppo_rnn' if core else 'ppo')
+  rival = purejaxrl_minatar.import_purejaxrl(path, 'ppo_rnn' if core else 'ppo')
   return agent, jax.vmap(rival.make_train(settings))
 
 
