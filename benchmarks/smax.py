@@ -30,12 +30,10 @@ import numpy as np
 from ftwax.records import loggers
 
 _PLAYERS = {'3m': 3, '2s3z': 5, '8m': 8, '5m_vs_6m': 5}
-_SIDES = {
-  'ours': [],
-  'ours, team critic': ['--team_critic'],
-  'JaxMARL IPPO': 'ippo',
-  'JaxMARL MAPPO': 'mappo',
-}
+# Flags of ours, and the agents of JaxMARL.
+_OURS = {'ours': (), 'ours, team critic': ('--team_critic',)}
+_RIVALS = {'JaxMARL IPPO': 'ippo', 'JaxMARL MAPPO': 'mappo'}
+_SIDES = (*_OURS, *_RIVALS)
 _COMPILED_STEPS = 20_000
 # The end of a run, of which scores are.
 _END = 0.05
@@ -79,7 +77,7 @@ def _train(
 
 
 def run_ours(
-  task: str, options: Sequence[str], num_steps: int, seeds: Sequence[int]
+  task: str, num_steps: int, seeds: Sequence[int], options: Sequence[str]
 ) -> dict[str, Any]:
   """Trains ours; its CPU seconds are beyond those of a run of few steps."""
   with tempfile.TemporaryDirectory() as cache:
@@ -96,7 +94,7 @@ def run_ours(
 
 
 def run_rival(
-  clone: str, agent: str, task: str, num_steps: int, seeds: Sequence[int]
+  task: str, num_steps: int, seeds: Sequence[int], clone: str, agent: str
 ) -> dict[str, Any]:
   """Trains JaxMARL's, in an environment of its own."""
   return common.run_rival(
@@ -123,8 +121,8 @@ def main() -> None:
   """Does the runs that are missing in turn, and prints the table."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--tasks', nargs='+', choices=_PLAYERS, default=['3m'])
-  parser.add_argument('--sides', nargs='+', choices=_SIDES, default=[*_SIDES])
-  parser.add_argument('--jaxmarl', help="path of a clone of JaxMARL's")
+  parser.add_argument('--sides', nargs='+', choices=_SIDES, default=_SIDES)
+  parser.add_argument('--jaxmarl', help='path of a clone of JaxMARL')
   parser.add_argument('--num_steps', type=int, default=600_000)
   parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
   parser.add_argument('--directory', default='runs/smax')
@@ -135,19 +133,17 @@ def main() -> None:
   rows = []
   for task in args.tasks:
     for side in args.sides:
-      how = _SIDES[side]
-      if isinstance(how, str) and not args.jaxmarl:
+      if side in _RIVALS and not args.jaxmarl:
         continue
       name = side.replace(', ', '_').replace(' ', '_')
       seeds = '_'.join(map(str, args.seeds))
       path = directory / f'{task}_{args.num_steps}_{name}_{seeds}.json'
       if not path.exists():
-        if isinstance(how, str):
-          result = run_rival(
-            args.jaxmarl, how, task, args.num_steps, args.seeds
-          )
+        sizes = task, args.num_steps, args.seeds
+        if side in _RIVALS:
+          result = run_rival(*sizes, args.jaxmarl, _RIVALS[side])
         else:
-          result = run_ours(task, how, args.num_steps, args.seeds)
+          result = run_ours(*sizes, _OURS[side])
         path.write_text(json.dumps(result))
       found = json.loads(path.read_text())
       words = [
