@@ -69,8 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
   name, *rest = argv
   if name not in COMMANDS:
-    meant = suggestions.suggest(name, COMMANDS)
-    print(f'ftwax: there is no command {name!r}{meant}', file=sys.stderr)
+    if name.startswith('-'):
+      wrong = f'flags follow a command, as in `ftwax COMMAND {name}`.'
+    else:
+      meant = suggestions.suggest(name, COMMANDS)
+      wrong = f'there is no command {name!r}{meant}'
+    print(f'ftwax: {wrong}', file=sys.stderr)
     raise SystemExit(flags.EXIT_USAGE)
   # No program of the user's has asked: what it names itself is not guarded.
   guarded = import_guard.guarded(all_threads=True)

@@ -76,6 +76,7 @@ def test_the_overview_names_every_command(capsys):
   [
     (['trian'], r"no command 'trian'; did you mean train\?"),
     (['zzz'], r"no command 'zzz'\."),
+    (['-v=1', 'film'], r'flags follow a command, as in `ftwax COMMAND -v=1`'),
     (['list', '--hlp'], r'no flag --hlp; did you mean --help\?'),
     (['list', 'agent'], r'invalid choice'),
   ],
