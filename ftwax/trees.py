@@ -63,10 +63,18 @@ def where_rows_on_host(
   """Returns what `where_rows` does, as new arrays of NumPy."""
 
   def select(new: Any, old: Any) -> types.NumpyArray:
-    new, old = np.asarray(new), np.asarray(old)
+    old = np.asarray(old)
     return np.where(align(mask, old), new, old)
 
   return jax.tree.map(select, on_true, on_false)
+
+
+def where_rows_of(
+  mask: types.Array | types.NumpyArray,
+) -> Callable[[Any, Any, Any], Any]:
+  """Returns `where_rows`, or `where_rows_on_host` for a mask of NumPy."""
+  is_host = isinstance(mask, np.ndarray)
+  return where_rows_on_host if is_host else where_rows
 
 
 def take(tree: Any, index: Any) -> Any:
@@ -93,6 +101,53 @@ def raw_key(key: Any) -> types.Key:
   for _ in key.shape:
     convert = jax.vmap(convert)
   return convert(key)
+
+
+class Packing:
+  """Joins all leaves of a tree in one array, and splits it again.
+
+  Calls of compiled functions take longer with each array.
+
+  Attributes:
+    size: K, the number of entries of all leaves.
+  """
+
+  def __init__(self, template: Any):
+    """Takes the structure of a tree, whose dtypes have 32 bits."""
+    leaves = jax.tree.leaves(template)
+    # Typed Any, since jax's stubs hide the methods of tree structures.
+    self._structure: Any = jax.tree.structure(template)
+    ends = np.cumsum([leaf.size for leaf in leaves], dtype=int).tolist()
+    self._parts = [
+      (slice(end - leaf.size, end), leaf.dtype, leaf.shape)
+      for end, leaf in zip(ends, leaves, strict=True)
+    ]
+    self.size = ends[-1]
+
+  def pack(self, tree: Any) -> Any:
+    """Returns int32 [K] of a tree of NumPy, or in compiled code of JAX."""
+    leaves = self._structure.flatten_up_to(tree)
+    if isinstance(leaves[0], np.ndarray):
+      return np.concatenate([leaf.ravel().view(np.int32) for leaf in leaves])
+    return jnp.concatenate([
+      jax.lax.bitcast_convert_type(leaf, jnp.int32).ravel() for leaf in leaves
+    ])  # fmt: skip
+
+  def unpack(self, packed: Any) -> Any:
+    """Returns the tree, leaves [..., *shape], of int32 [..., K].
+
+    Those of an array of NumPy are views of it.
+    """
+    prefix = packed.shape[:-1]
+    leaves = []
+    for part, dtype, shape in self._parts:
+      leaf = packed[..., part]
+      if isinstance(leaf, np.ndarray):
+        leaf = leaf.view(dtype)
+      else:
+        leaf = jax.lax.bitcast_convert_type(leaf, dtype)
+      leaves.append(leaf.reshape(*prefix, *shape))
+    return self._structure.unflatten(leaves)
 
 
 def zeros_like_spec(

@@ -83,12 +83,14 @@ def is_first(timestep: dm_env.TimeStep) -> types.Array:
 
 
 def previous_action_of(
-  timestep: dm_env.TimeStep, action: types.ArrayTree
+  timestep: dm_env.TimeStep,
+  action: types.ArrayTree,
+  where: Callable[..., types.ArrayTree] = trees.where_rows,
 ) -> types.ArrayTree:
   """Returns the action that led to `timestep`; at `FIRST`, no action."""
   # The state still holds the action selected at `LAST`, which was not taken.
   none = jax.tree.map(distributions.none_of, action)
-  return trees.where_rows(is_first(timestep), none, action)
+  return where(is_first(timestep), none, action)
 
 
 def _init(

@@ -115,17 +115,28 @@ def choose(
 ) -> tuple[types.ArrayTree, types.ActorState, Choice]:
   """Returns actions, the new state of the actor, and what to store of them."""
   action, after = select_action(variables, timestep, actor)
-  previous_action = acting.previous_action_of(timestep, actor.action)
-  ended = timestep.step_type == types.LAST
-  choice = Choice(
-    previous_action,
-    jax.tree.map(
-      lambda leaf: jnp.where(trees.align(ended, leaf), 0.0, leaf), after.logits
-    ),
-    actor.seed,
+  return action, after, choice_of(timestep, actor, after)
+
+
+def choice_of(
+  timestep: dm_env.TimeStep, before: types.ActorState, after: types.ActorState
+) -> Choice:
+  """Returns what to store of a choice, given the actor's states around it.
+
+  Args:
+    timestep: leaves [B, ...] of NumPy or JAX, as those of the states.
+    before: the actor's state before it.
+    after: the actor's state after it.
+  """
+  is_last = timestep.step_type == types.LAST
+  where = trees.where_rows_of(is_last)
+  zeros = jax.tree.map(lambda _: 0.0, after.logits)
+  return Choice(
+    acting.previous_action_of(timestep, before.action, where),
+    where(is_last, zeros, after.logits),
+    before.seed,
     after.value,
   )
-  return action, after, choice
 
 
 def start(
@@ -233,9 +244,8 @@ def newer(own: Anchor, before: Anchor) -> Anchor:
     before: of the timesteps before it.
   """
   is_absent = own.timestep.step_type == types.ABSENT
-  is_host = isinstance(is_absent, np.ndarray)
-  where: Any = trees.where_rows_on_host if is_host else trees.where_rows
-  return where(is_absent, before, own)
+  newest: Anchor = trees.where_rows_of(is_absent)(is_absent, before, own)
+  return newest
 
 
 def without_absences(

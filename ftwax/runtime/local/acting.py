@@ -12,7 +12,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import compilation, trees, types
+from ftwax import compilation, distributions, trees, types
 from ftwax.environments import episode_metrics
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import sharding
@@ -43,6 +43,19 @@ class ActorsState(NamedTuple):
   anchor: Any = ()
 
 
+class _Packed(NamedTuple):
+  """State of the actors as `Actors._choose` takes and returns it.
+
+  Attributes:
+    recurrent_state: leaves [N, M, ...].
+    rest: int32 [K], the other leaves of the state and the actions as games take
+      them, in one array, since a call takes longer with each.
+  """
+
+  recurrent_state: types.RecurrentState
+  rest: types.Array
+
+
 class Actors:
   """The actors of all members, and the games that they play.
 
@@ -50,6 +63,8 @@ class Actors:
     arena: the games.
     num_steps: number of actions of the present rollout, or the last one.
   """
+
+  _actor: _Packed
 
   def __init__(
     self,
@@ -95,13 +110,11 @@ class Actors:
     self._timestep = self.arena.reset()
     for observer in self._observers:
       observer.observe_first(self.arena, self._timestep)
-    # Where `put` has the variables: states in other places compile anew.
-    self._actor: types.ActorState = put(
-      self._init(jax.random.split(actor_key, self._shape[0]))
-    )
+    actor = self._init(jax.random.split(actor_key, self._shape[0]))
+    self._set_actor(actor)
     if self._absences:
       rows = self._to_members(self._timestep)
-      first = rollout_lib.first_anchor(rows, self._actor)
+      first = rollout_lib.first_anchor(rows, actor)
       self._anchor = jax.tree.map(np.asarray, first)
     shape = self._shape + self._timestep.reward.shape[1:]
     self._returns: types.NumpyArray = np.zeros(shape, np.float32)
@@ -149,18 +162,22 @@ class Actors:
     rows, anchor = _Rows(into), self._anchor
     rows.set_state(self._actor.recurrent_state)
     rows.set_timestep(0, self._timestep)
+    # The rest of the state before each step and after the last one.
+    states = np.empty((rows.num_steps + 2, self._packing.size), np.int32)
     self.num_steps = 0
     results: list[compiled_arena.Results] = []
     for step in range(rows.num_steps):
       if step:
         yield
+      states[step] = self._actor.rest
       self._step(variables, rows, step)
       results += self._take_results()
       if max_num_steps is not None and self.num_steps >= max_num_steps:
         break
     # The last timestep's action is chosen in the next rollout, its value here.
-    _, _, last = self._act(variables, self._timestep, self._actor)
-    rows.set_choice(step + 1, last)
+    last = self._act(variables, self._timestep, self._actor)
+    states[step + 1 : step + 3] = self._actor.rest, last.rest
+    self._fill_choices(into, states[: step + 3])
     self._round_steps += step + 1
     episodes = self._count(into, step + 1, results)
     if self._absences and step + 1 == rows.num_steps:
@@ -181,7 +198,9 @@ class Actors:
       return None
     return ActorsState(
       arena,
-      self._actor,
+      self._unpack(self._actor.rest)._replace(
+        recurrent_state=self._actor.recurrent_state
+      ),
       # Rollouts change these in place.
       self._returns.copy(),
       self._lengths.copy(),
@@ -193,7 +212,7 @@ class Actors:
   def restore(self, state: ActorsState) -> None:
     """Continues from a saved state."""
     self._timestep = self.arena.restore(state.arena)
-    self._actor = put(state.actor)
+    self._set_actor(state.actor)
     self._returns = np.array(state.returns)
     self._lengths = np.array(state.lengths)
     self._played = np.array(state.played)
@@ -202,28 +221,58 @@ class Actors:
 
   def act(self, variables: types.ActorVariables) -> dm_env.TimeStep:
     """Takes a step without recording it; returns the members' timesteps."""
-    action, self._actor, _ = self._act(variables, self._timestep, self._actor)
-    self._timestep = self.arena.step(jax.tree.map(np.asarray, action))
+    self._actor = self._act(variables, self._timestep, self._actor)
+    self._timestep = self.arena.step(self._sent())
     return self._timestep
 
   def _choose(
     self,
     variables: types.ActorVariables,
     timestep: dm_env.TimeStep,
-    actor: types.ActorState,
-  ) -> Any:
-    """Returns what `rollout.choose` does; rows are [N * M, ...] outside."""
+    state: _Packed,
+  ) -> _Packed:
+    """Returns the state after a step, for rows [N * M, ...]; compiled."""
     select_action = sharding.over_members(
       self._policy.select_action, self._shape[0]
     )
-    timestep = self._to_members(timestep)
-    action, actor, choice = rollout_lib.choose(
-      select_action, variables, timestep, actor
+    actor, _ = self._packing.unpack(state.rest)
+    action, actor = select_action(
+      variables,
+      self._to_members(timestep),
+      actor._replace(recurrent_state=state.recurrent_state),
     )
     action = jax.tree.map(
       lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), action
     )
-    return action, actor, choice
+    rest = actor._replace(recurrent_state=()), action
+    return _Packed(actor.recurrent_state, self._packing.pack(rest))
+
+  def _set_actor(self, actor: types.ActorState) -> None:
+    """Continues from a state, leaves [N, M, ...]."""
+    none: Any = distributions.no_action(
+      self.arena.action_spec(), (self.arena.num_environments,)
+    )
+    rest = jax.tree.map(np.asarray, actor._replace(recurrent_state=())), none
+    self._packing = trees.Packing(rest)
+    # Where `put` has the variables: states in other places compile anew.
+    packed = _Packed(actor.recurrent_state, self._packing.pack(rest))
+    self._actor = put(packed)
+
+  def _unpack(self, rest: Any) -> types.ActorState:
+    """Returns states without the recurrent ones, leaves [..., N, M, ...].
+
+    Args:
+      rest: see `_Packed`, [..., K].
+    """
+    actor: types.ActorState = self._packing.unpack(np.asarray(rest))[0]
+    return actor
+
+  def _sent(self) -> types.ArrayTree:
+    """Returns the actions that were selected last, leaves [N * M, ...]."""
+    action: types.ArrayTree = self._packing.unpack(
+      np.asarray(self._actor.rest)
+    )[1]
+    return action
 
   def _to_members(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     """Returns rows [N * M, ...] as leaves [N, M, ...]."""
@@ -234,23 +283,51 @@ class Actors:
   def _step(
     self, variables: types.ActorVariables, rows: '_Rows', step: int
   ) -> None:
-    """Acts in all games, and fills a row of choices and one of timesteps."""
-    before = self._actor.recurrent_state
-    action, self._actor, choice = self._act(
-      variables, self._timestep, self._actor
-    )
+    """Acts in all games, and fills a row of timesteps."""
+    before = self._actor
+    self._actor = self._act(variables, self._timestep, before)
     if self._absences:
-      own = self._to_members(self._timestep), choice, before
-      self._anchor = rollout_lib.newer(rollout_lib.Anchor(*own), self._anchor)
-    self.num_steps += int(np.sum(self._timestep.step_type < types.LAST))
-    action = jax.tree.map(np.asarray, action)
+      self._move_anchor(before)
+    decides = self._timestep.step_type < types.LAST
+    self.num_steps += int(np.count_nonzero(decides))
+    action = self._sent()
     self._timestep = timestep = self.arena.step(action)
-    rows.set_choice(step, choice)
     rows.set_timestep(step + 1, timestep)
     self._last_measured = self.arena.episode_metrics()
     self._measured += self._last_measured
     for observer in self._observers:
       observer.observe(self.arena, timestep, action)
+
+  def _move_anchor(self, before: _Packed) -> None:
+    """Moves the anchors of seats that are not absent to the last choice."""
+    timestep = self._to_members(self._timestep)
+    choice = rollout_lib.choice_of(
+      timestep, self._unpack(before.rest), self._unpack(self._actor.rest)
+    )
+    own = rollout_lib.Anchor(timestep, choice, before.recurrent_state)
+    self._anchor = rollout_lib.newer(own, self._anchor)
+
+  def _fill_choices(
+    self, into: types.Trajectory, states: types.NumpyArray
+  ) -> None:
+    """Fills the rows of choices, without logits at the last timestep.
+
+    Args:
+      into: see `rollout`; its timesteps are filled.
+      states: int32 [S + 2, K], before the `S + 1` choices and after the last.
+    """
+    num_rows = len(states) - 1
+    choice = rollout_lib.choice_of(
+      trees.take(into.timestep, slice(num_rows)),
+      self._unpack(states[:-1]),
+      self._unpack(states[1:]),
+    )
+
+    def fill(to: Any, leaf: Any) -> None:
+      to[:num_rows] = leaf[: len(to)]
+
+    own = into.previous_action, into.logits, into.seed, into.value
+    jax.tree.map(fill, rollout_lib.Choice(*own), choice)
 
   def _take_results(self) -> list[compiled_arena.Results]:
     """Returns the results of a step, if games are rated or have a fitness."""
@@ -325,11 +402,7 @@ class _Rows:
   def __init__(self, into: types.Trajectory):
     self._state = jax.tree.leaves(into.recurrent_state)
     self._timesteps = jax.tree.leaves(into.timestep)
-    self._logits = jax.tree.leaves(into.logits)
-    self._others = jax.tree.leaves(
-      (into.previous_action, into.seed, into.value)
-    )
-    self.num_steps = len(self._logits[0])
+    self.num_steps = len(self._timesteps[0]) - 1
 
   def set_state(self, state: types.RecurrentState) -> None:
     """Copies the state before the first timestep."""
@@ -341,18 +414,6 @@ class _Rows:
     leaves = jax.tree.leaves(timestep)
     for to, leaf in zip(self._timesteps, leaves, strict=True):
       to[row] = leaf.reshape(to.shape[1:])
-
-  def set_choice(self, row: int, choice: rollout_lib.Choice) -> None:
-    """Copies a choice, without logits if it is at the last timestep."""
-    others = choice.previous_action, choice.seed, choice.value
-    _set(self._others, row, others)
-    if row < self.num_steps:
-      _set(self._logits, row, choice.logits)
-
-
-def _set(to: list[Any], row: int, values: types.ArrayTree) -> None:
-  for rows, leaf in zip(to, jax.tree.leaves(values), strict=True):
-    rows[row] = np.asarray(leaf)
 
 
 def make_arrays(
