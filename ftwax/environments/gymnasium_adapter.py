@@ -41,6 +41,9 @@ from ftwax.environments import vector as vector_lib
 # What converters raise at values of other spaces.
 _ERRORS = KeyError, OverflowError, TypeError, ValueError
 
+# Discounts.
+_ENDED, _GOES_ON = np.float32(0), np.float32(1)
+
 
 class _Converted(specified.Specified, dm_env.Environment):
   """Specs and converters of the spaces of an environment."""
@@ -206,7 +209,7 @@ class GymnasiumEnvironment(_Converted):
     return dm_env.TimeStep(
       dm_env.StepType.LAST if self._must_reset else dm_env.StepType.MID,
       None if reward is None else np.float32(reward),
-      np.float32(0 if terminated else 1),
+      _ENDED if terminated else _GOES_ON,
       seen,
     )
 

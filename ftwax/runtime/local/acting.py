@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import dm_env
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftwax import compilation, distributions, trees, types
@@ -163,7 +164,7 @@ class Actors:
     rows.set_state(self._actor.recurrent_state)
     rows.set_timestep(0, self._timestep)
     # The rest of the state before each step and after the last one.
-    states = np.empty((rows.num_steps + 2, self._packing.size), np.int32)
+    states = np.empty((rows.num_steps + 2, len(self._actor.rest)), np.int32)
     self.num_steps = 0
     results: list[compiled_arena.Results] = []
     for step in range(rows.num_steps):
@@ -235,7 +236,7 @@ class Actors:
     select_action = sharding.over_members(
       self._policy.select_action, self._shape[0]
     )
-    actor, _ = self._packing.unpack(state.rest)
+    actor = self._states.unpack(state.rest)
     action, actor = select_action(
       variables,
       self._to_members(timestep),
@@ -244,19 +245,23 @@ class Actors:
     action = jax.tree.map(
       lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), action
     )
-    rest = actor._replace(recurrent_state=()), action
-    return _Packed(actor.recurrent_state, self._packing.pack(rest))
+    own = self._states.pack(actor._replace(recurrent_state=()))
+    return _Packed(
+      actor.recurrent_state, jnp.concatenate([own, self._actions.pack(action)])
+    )
 
   def _set_actor(self, actor: types.ActorState) -> None:
     """Continues from a state, leaves [N, M, ...]."""
     none: Any = distributions.no_action(
       self.arena.action_spec(), (self.arena.num_environments,)
     )
-    rest = jax.tree.map(np.asarray, actor._replace(recurrent_state=())), none
-    self._packing = trees.Packing(rest)
+    own = jax.tree.map(np.asarray, actor._replace(recurrent_state=()))
+    self._states, self._actions = trees.Packing(own), trees.Packing(none)
+    rest: Any = np.concatenate(
+      [self._states.pack(own), self._actions.pack(none)]
+    )
     # Where `put` has the variables: states in other places compile anew.
-    packed = _Packed(actor.recurrent_state, self._packing.pack(rest))
-    self._actor = put(packed)
+    self._actor = put(_Packed(actor.recurrent_state, rest))
 
   def _unpack(self, rest: Any) -> types.ActorState:
     """Returns states without the recurrent ones, leaves [..., N, M, ...].
@@ -264,14 +269,13 @@ class Actors:
     Args:
       rest: see `_Packed`, [..., K].
     """
-    actor: types.ActorState = self._packing.unpack(np.asarray(rest))[0]
+    actor: types.ActorState = self._states.unpack(np.asarray(rest))
     return actor
 
   def _sent(self) -> types.ArrayTree:
     """Returns the actions that were selected last, leaves [N * M, ...]."""
-    action: types.ArrayTree = self._packing.unpack(
-      np.asarray(self._actor.rest)
-    )[1]
+    rest = np.asarray(self._actor.rest)
+    action: types.ArrayTree = self._actions.unpack(rest[self._states.size :])
     return action
 
   def _to_members(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
@@ -469,7 +473,15 @@ def map_rows(
 
 def put(tree: Any) -> Any:
   """Returns arrays on the first CPU, where actors act."""
-  return jax.device_put(tree, jax.local_devices(backend='cpu')[0])
+  device = jax.local_devices(backend='cpu')[0]
+
+  def is_there(leaf: Any) -> bool:
+    is_fixed = isinstance(leaf, jax.Array) and leaf.committed
+    return is_fixed and leaf.devices() == {device}
+
+  # `device_put` takes long even if there is nothing to do.
+  is_done = all(map(is_there, jax.tree.leaves(tree)))
+  return tree if is_done else jax.device_put(tree, device)
 
 
 def batches(

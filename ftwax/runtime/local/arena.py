@@ -126,7 +126,7 @@ class Arena(specified.Specified, dm_env.Environment):
 
   def episode_metrics(self) -> list[dict[str, float]]:
     """Returns the metrics of games that ended with the last step, if any."""
-    if types.LAST not in self.timestep.step_type:
+    if not np.count_nonzero(self.timestep.step_type == types.LAST):
       return []
     places = np.flatnonzero(self.ended).tolist()
     return self.games.episode_metrics(places) if places else []

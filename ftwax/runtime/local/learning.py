@@ -125,7 +125,7 @@ class Learner:
       largest number of updates that one of them skipped in a row.
     """
     batch, ages, actors = self._take()
-    num_updates = int(np.max(members.steps))
+    num_updates = int(np.max(np.asarray(members.steps)))
     members, self.replay, (metrics, skipped) = self._update(
       members, self.replay, batch, self._sources, actors
     )
@@ -134,7 +134,7 @@ class Learner:
       for name, leaf in jax.device_get(metrics).items()
     }
     metrics['sample_age_steps'] = num_updates - np.mean(ages)
-    return members, metrics, int(np.max(skipped))
+    return members, metrics, int(np.max(np.asarray(skipped)))
 
   def close(self) -> None:
     """Does nothing: the queue is in this process."""
