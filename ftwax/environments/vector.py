@@ -312,16 +312,11 @@ class VectorEnvironment(PythonGames):
           'return dm_env.restart, transition, truncation or termination',
         )
     step_types, rewards, discounts, rows = zip(*timesteps, strict=True)
-    first = [step_type == types.FIRST for step_type in step_types]
     step_type = self._numbers(0, step_types)
-    reward = self._numbers(1, [
-      self._zero_reward if value is None and is_first else value
-      for value, is_first in zip(rewards, first, strict=True)
-    ])  # fmt: skip
-    discount = self._numbers(2, [
-      1.0 if value is None and is_first else value
-      for value, is_first in zip(discounts, first, strict=True)
-    ])  # fmt: skip
+    if types.FIRST in step_types:
+      rewards = _fill(self._zero_reward, rewards, step_types)
+      discounts = _fill(1.0, discounts, step_types)
+    reward, discount = self._numbers(1, rewards), self._numbers(2, discounts)
     leaves = self._stack_observations(rows)
     self._checker.check_values([step_type, reward, discount, *leaves])
     return dm_env.TimeStep(
@@ -504,6 +499,16 @@ def action_leaves(
         f' {(num_rows, *one.shape)}; send one action for each environment.'
       )
   return leaves
+
+
+def _fill(
+  default: Any, values: Sequence[Any], step_types: Sequence[Any]
+) -> tuple[Any, ...]:
+  """Returns the value of each row, or the default for None at `FIRST`."""
+  return tuple(
+    default if value is None and step_type == types.FIRST else value
+    for value, step_type in zip(values, step_types, strict=True)
+  )
 
 
 def _common_spec(found: Sequence[games.GameSpec]) -> games.GameSpec:
