@@ -146,7 +146,7 @@ class Packing:
         leaf = leaf.view(dtype)
       else:
         leaf = jax.lax.bitcast_convert_type(leaf, dtype)
-      leaves.append(leaf.reshape(*prefix, *shape))
+      leaves.append(leaf.reshape((*prefix, *shape)))
     return self._structure.unflatten(leaves)
 
 
