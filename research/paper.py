@@ -602,7 +602,8 @@ def hierarchy(options: Options) -> Found:
   plain, with_memory = np.mean(gains, axis=1)
   return Found(
     f'return beyond an LSTM {plain:.2f}, with a DNC {with_memory:.2f}'
-    ' ([which core](which_core.md#the-hierarchy-and-the-dnc))',
+    ' ([which core](which_core.md#the-hierarchy-and-the-dnc), and [in first'
+    ' person](how_to/first_person.md#does-memory-matter-here))',
     _all_of([judge(common.interval(one), 0) for one in gains]),
   )
 
