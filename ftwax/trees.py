@@ -113,8 +113,18 @@ class Packing:
   """
 
   def __init__(self, template: Any):
-    """Takes the structure of a tree, whose dtypes have 32 bits."""
+    """Takes the structure of a tree.
+
+    Raises:
+      TypeError: if a leaf has a dtype of other than 32 bits.
+    """
     leaves = jax.tree.leaves(template)
+    for path, leaf in jax.tree.leaves_with_path(template):
+      if np.dtype(leaf.dtype).itemsize != 4:
+        raise TypeError(
+          f'{jax.tree_util.keystr(path)} ({leaf.dtype}) must have 32 bits;'
+          ' convert it to float32 or int32.'
+        )
     # Typed Any, since jax's stubs hide the methods of tree structures.
     self._structure: Any = jax.tree.structure(template)
     ends = np.cumsum([leaf.size for leaf in leaves], dtype=int).tolist()

@@ -44,3 +44,8 @@ def test_leading_axes_are_kept_without_copying(packing):
   _check(unpacked, jax.tree.map(lambda leaf: np.stack([leaf] * 3), TREE))
   rows[1] = 0
   assert not unpacked['key'][1].any() and unpacked['key'][2].any()
+
+
+def test_other_sizes_are_refused_by_name():
+  with pytest.raises(TypeError, match=r"\['half'\] \(bfloat16\) must have 32"):
+    trees.Packing({**TREE, 'half': jnp.zeros(3, jnp.bfloat16)})
