@@ -108,6 +108,8 @@ _ROWS: tuple[tuple[str, Settings], ...] = (
   ('gymnax:Breakout-MinAtar', _MINATAR),
   ('gymnax:Freeway-MinAtar', _MINATAR),
   ('gymnax:SpaceInvaders-MinAtar', _MINATAR),
+  # With layers that policy and value share it ends at half of the return.
+  ('gymnax:Asterix-MinAtar', Settings(fields={'agent.separate_value': True})),
   ('brax:', _SIMULATED),
   ('playground:', _SIMULATED),
   # As in Playground's own training; without the entropy no pendulum swings up.
