@@ -122,21 +122,9 @@ def describe_speeds(speeds):
   return [*medians, describe_ratio(*speeds.values())]
 
 
-# PureJaxRL's settings, in its file and for its MinAtar example.
-_CART_POLE = {'NUM_ENVS': 4, 'NUM_STEPS': 128, 'NUM_MINIBATCHES': 4}
-_MINATAR = {'NUM_ENVS': 64, 'NUM_STEPS': 128, 'NUM_MINIBATCHES': 8}
-_PUREJAXRL = {
-  'LR': 5e-4,
-  'UPDATE_EPOCHS': 4,
-  'GAMMA': 0.99,
-  'GAE_LAMBDA': 0.95,
-  'CLIP_EPS': 0.2,
-  'ENT_COEF': 0.01,
-  'VF_COEF': 0.5,
-  'MAX_GRAD_NORM': 0.5,
-  'ACTIVATION': 'relu',
-  'ANNEAL_LR': False,
-}
+# Sizes of PureJaxRL's `ppo.py`; those of its example for MinAtar are larger.
+_CART_POLE = {'NUM_ENVS': 4, 'NUM_MINIBATCHES': 4}
+_CONSTANT_RATE = {'LR': 5e-4, 'ANNEAL_LR': False}
 
 
 def make_pair(path, own, num_agents, num_iterations, core=None):
@@ -144,7 +132,7 @@ def make_pair(path, own, num_agents, num_iterations, core=None):
 
   Args:
     path: a clone of PureJaxRL.
-    own: settings that differ from those of its file.
+    own: settings that differ from those of its example for MinAtar.
     num_agents: of each.
     num_iterations: of a call, at least.
     core: ours for its `ppo_rnn.py`; None for `ppo.py`, without memory.
@@ -152,7 +140,7 @@ def make_pair(path, own, num_agents, num_iterations, core=None):
   Returns:
     Our agent, and a function of keys that trains theirs for as many steps.
   """
-  settings = {**_PUREJAXRL, **own}
+  settings = {**purejaxrl_minatar.SETTINGS, **_CONSTANT_RATE, **own}
   config = ppo.PPOConfig(
     core=core or 'feed_forward',
     sequence_length=settings['NUM_STEPS'],
@@ -181,7 +169,7 @@ def compare_to_purejaxrl(path, seconds, rounds):
   for name, own, num_agents in (
     ('CartPole-v1', _CART_POLE, 1),
     ('CartPole-v1', _CART_POLE, 8),
-    ('Breakout-MinAtar', _MINATAR, 1),
+    ('Breakout-MinAtar', {}, 1),
   ):
     # Theirs initializes the network in each call.
     agent, train = make_pair(path, {**own, 'ENV_NAME': name}, num_agents, 8)

@@ -103,10 +103,24 @@ def raw_key(key: Any) -> types.Key:
   return convert(key)
 
 
+def _widened(dtype: Any) -> Any:
+  """Returns a dtype of 32 bits that holds the values of another.
+
+  Raises:
+    TypeError: if none does.
+  """
+  if np.dtype(dtype).itemsize > 4:
+    raise TypeError(f'dtype ({dtype}) must have at most 32 bits; convert it.')
+  if np.dtype(dtype).itemsize == 4:
+    return dtype
+  return np.float32 if jnp.issubdtype(dtype, jnp.floating) else np.int32
+
+
 class Packing:
   """Joins all leaves of a tree in one array, and splits it again.
 
-  Calls of compiled functions take longer with each array.
+  Calls of compiled functions take longer with each array. Leaves of fewer than
+  32 bits are widened, which keeps their values.
 
   Attributes:
     size: K, the number of entries of all leaves.
@@ -116,46 +130,50 @@ class Packing:
     """Takes the structure of a tree.
 
     Raises:
-      TypeError: if a leaf has a dtype of other than 32 bits.
+      TypeError: if a leaf has a dtype of more than 32 bits.
     """
     leaves = jax.tree.leaves(template)
-    for path, leaf in jax.tree.leaves_with_path(template):
-      if np.dtype(leaf.dtype).itemsize != 4:
-        raise TypeError(
-          f'{jax.tree_util.keystr(path)} ({leaf.dtype}) must have 32 bits;'
-          ' convert it to float32 or int32.'
-        )
     # Typed Any, since jax's stubs hide the methods of tree structures.
     self._structure: Any = jax.tree.structure(template)
     ends = np.cumsum([leaf.size for leaf in leaves], dtype=int).tolist()
     self._parts = [
-      (slice(end - leaf.size, end), leaf.dtype, leaf.shape)
+      (
+        slice(end - leaf.size, end),
+        leaf.dtype,
+        _widened(leaf.dtype),
+        leaf.shape,
+      )
       for end, leaf in zip(ends, leaves, strict=True)
     ]
     self.size = ends[-1]
 
   def pack(self, tree: Any) -> Any:
     """Returns int32 [K] of a tree of NumPy, or in compiled code of JAX."""
-    leaves = self._structure.flatten_up_to(tree)
+    leaves = [
+      leaf.astype(wide).ravel()
+      for leaf, (_, _, wide, _) in zip(
+        self._structure.flatten_up_to(tree), self._parts, strict=True
+      )
+    ]
     if isinstance(leaves[0], np.ndarray):
-      return np.concatenate([leaf.ravel().view(np.int32) for leaf in leaves])
+      return np.concatenate([leaf.view(np.int32) for leaf in leaves])
     return jnp.concatenate([
-      jax.lax.bitcast_convert_type(leaf, jnp.int32).ravel() for leaf in leaves
+      jax.lax.bitcast_convert_type(leaf, jnp.int32) for leaf in leaves
     ])  # fmt: skip
 
   def unpack(self, packed: Any) -> Any:
     """Returns the tree, leaves [..., *shape], of int32 [..., K].
 
-    Those of an array of NumPy are views of it.
+    Those of an array of NumPy are views of it, unless they were widened.
     """
     prefix = packed.shape[:-1]
     leaves = []
-    for part, dtype, shape in self._parts:
+    for part, dtype, wide, shape in self._parts:
       leaf = packed[..., part]
       if isinstance(leaf, np.ndarray):
-        leaf = leaf.view(dtype)
+        leaf = leaf.view(wide).astype(dtype, copy=False)
       else:
-        leaf = jax.lax.bitcast_convert_type(leaf, dtype)
+        leaf = jax.lax.bitcast_convert_type(leaf, wide).astype(dtype)
       leaves.append(leaf.reshape((*prefix, *shape)))
     return self._structure.unflatten(leaves)
 

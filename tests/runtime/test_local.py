@@ -58,6 +58,18 @@ class _Matching(dm_env.Environment):
     return np.eye(2, dtype=np.float32)[self._sign]
 
 
+class _Halves(_Matching):
+  """Takes vectors of 16 bits."""
+
+  def action_spec(self):
+    return specs.BoundedArray((2,), np.float16, -1.0, 1.0, 'action')
+
+  def step(self, action):
+    assert action.shape == (2,) and action.dtype == np.float16
+    assert np.all(np.abs(action) <= 1.0)
+    return super().step(action.sum())
+
+
 def _make_fake(seed):
   return fakes.FakeEnvironment(SPEC, episode_length=4, seed=seed)
 
@@ -128,6 +140,11 @@ def test_a_run_leaves_its_records(run, make_experiment):
   for name in ('config.json', 'versions.json', 'checkpoints', 'tensorboard'):
     assert (result.run_dir / name).exists()
   assert 'Learning curve' in (result.run_dir / 'report.html').read_text()
+
+
+def test_actions_have_the_dtype_of_the_environment(run, make_experiment):
+  result = run(make_experiment(_Halves))
+  assert result.counts.actor_steps >= 200
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ the games show is written to arrays of NumPy, which are trajectories of the
 layout of `device.rollout`.
 """
 
+import functools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -252,14 +253,15 @@ class Actors:
 
   def _set_actor(self, actor: types.ActorState) -> None:
     """Continues from a state, leaves [N, M, ...]."""
-    none: Any = distributions.no_action(
-      self.arena.action_spec(), (self.arena.num_environments,)
+    spec = self.arena.action_spec()
+    none = distributions.no_action(spec, (self.arena.num_environments,))
+    sent = jax.eval_shape(
+      functools.partial(distributions.to_environment, spec), none
     )
     own = jax.tree.map(np.asarray, actor._replace(recurrent_state=()))
-    self._states, self._actions = trees.Packing(own), trees.Packing(none)
-    rest: Any = np.concatenate(
-      [self._states.pack(own), self._actions.pack(none)]
-    )
+    self._states, self._actions = trees.Packing(own), trees.Packing(sent)
+    # Nothing was sent yet.
+    rest: Any = np.pad(self._states.pack(own), (0, self._actions.size))
     # Where `put` has the variables: states in other places compile anew.
     self._actor = put(_Packed(actor.recurrent_state, rest))
 
