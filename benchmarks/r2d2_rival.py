@@ -12,6 +12,7 @@ of training, without compilation and evaluation; of ours, those of the first
 seed.
 
 Each run is kept in `--directory` as one file: finished runs are not repeated.
+`curves.png` there has the evaluations of each seed.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import tempfile
 from typing import Any
 
 import common
+import figures
 
 import ftwax
 from ftwax.agents import r2d2
@@ -155,7 +157,7 @@ def main() -> None:
   print(common.machine_line())
   directory = pathlib.Path(args.directory)
   directory.mkdir(parents=True, exist_ok=True)
-  rows = []
+  rows, drawn = [], {task: {} for task in args.tasks}
   for task in args.tasks:
     for side in sides:
       found = []
@@ -172,12 +174,14 @@ def main() -> None:
         print(path.name, found[-1], flush=True)
       scores = ', '.join(f'{run["score"]:.2f}' for run in found)
       best = max(run.get('steps_per_cpu_second', 0.0) for run in found)
+      drawn[task][_SIDES[side]] = [run['curve'] for run in found]
       rows.append([task, _SIDES[side], scores, f'{best:,.0f}'])
   common.print_table(
     f'R2D2 after {args.num_steps:,} steps, seeds {args.seeds}',
     ['task', 'R2D2', 'returns', 'most steps a CPU second'],
     rows,
   )
+  figures.draw_runs(directory / 'curves.png', drawn, 'return')
 
 
 if __name__ == '__main__':

@@ -11,6 +11,7 @@ won games, in the last twentieth of the steps. CPU seconds are those of
 training, without compilation.
 
 Each run is kept in `--directory` as one file: finished runs are not repeated.
+`curves.png` there has the share of won games of each seed.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import common
+import figures
 import numpy as np
 
 from ftwax.records import loggers
@@ -117,6 +119,12 @@ def score(curve: Curve, column: int) -> float:
   return float(rows[is_end, column].mean())
 
 
+def smooth(curve: Curve) -> list[list[float]]:
+  """Returns steps and the share of won games, means of thirtieths of a run."""
+  parts = np.array_split(np.array(curve)[:, ::2], min(30, len(curve)))
+  return [part.mean(axis=0).tolist() for part in parts]
+
+
 def main() -> None:
   """Does the runs that are missing in turn, and prints the table."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
@@ -130,7 +138,7 @@ def main() -> None:
   print(common.machine_line())
   directory = pathlib.Path(args.directory)
   directory.mkdir(parents=True, exist_ok=True)
-  rows = []
+  rows, drawn = [], {task: {} for task in args.tasks}
   for task in args.tasks:
     for side in args.sides:
       if side in _RIVALS and not args.jaxmarl:
@@ -146,6 +154,7 @@ def main() -> None:
           result = run_ours(*sizes, _OURS[side])
         path.write_text(json.dumps(result))
       found = json.loads(path.read_text())
+      drawn[task][side] = [smooth(curve) for curve in found['curves']]
       words = [
         ', '.join(f'{score(curve, column):.2f}' for curve in found['curves'])
         for column in (1, 2)
@@ -157,6 +166,7 @@ def main() -> None:
     ['game', 'agent', 'returns', 'won games', 'CPU seconds a seed'],
     rows,
   )
+  figures.draw_runs(directory / 'curves.png', drawn, 'share of won games')
 
 
 if __name__ == '__main__':

@@ -89,8 +89,8 @@ def main():
   ended = jax.device_get(train(key)['metrics'])
   seconds = time.process_time() - before
   returns = [
-    part[0][part[1]]
-    for part in zip(
+    values[is_end]
+    for values, is_end in zip(
       np.array_split(ended['returned_episode_returns'], NUM_PARTS),
       np.array_split(ended['returned_episode'], NUM_PARTS),
       strict=True,
