@@ -415,8 +415,12 @@ def _check_environment(source: str) -> None:
   """Raises a ValueError if a name can be no environment either."""
   sources.check_experiment(source, tasks.TASKS)
   module, colon, _ = source.partition(':')
-  if not colon or module in jax_adapters.LIBRARIES:
-    return
+  known = {
+    *jax_adapters.LIBRARIES,
+    *(task.partition(':')[0] for task in tasks.TASKS),
+  }
+  if not colon or module in known:
+    return  # Without the library, what makes its environments says so.
   import_guard.release()
   sys.path.append('')  # As `python -m` does.
   if not importlib.util.find_spec(module.partition('.')[0]):

@@ -239,6 +239,15 @@ def test_a_wrong_value_ends_in_one_message(capsys, argv, status, message):
   assert re.search(message, error), error
 
 
+@pytest.mark.parametrize('library', ['jaxmarl', 'mpe2'])
+def test_a_library_that_is_not_installed_is_named(capsys, monkeypatch, library):
+  monkeypatch.setitem(sys.modules, library, None)
+  task = {'jaxmarl': 'smax_3m', 'mpe2': 'simple_tag'}[library]
+  ended, _, error = _train(capsys, f'{library}:{task}')
+  assert ended == 1
+  assert re.search(f'{library} must be installed .*; run ', error)
+
+
 def test_a_long_run_has_wide_internal_rewards(capsys):
   """Only events that change the score have a sign."""
   _, short, _ = _train(capsys, 'capture_the_flag', '--print_config')
