@@ -155,6 +155,9 @@ _FIELDS = (
   'watch',
 )
 
+# A field of the population, on which sizes of the agent depend.
+_NUM_MEMBERS = 'num_members'
+
 
 class Experiment(NamedTuple):
   """An experiment file with its options.
@@ -494,13 +497,24 @@ def _set_fields(
     options, **{name: defaults[name] for name in defaults.keys() - given}
   )
   hints = typing.get_type_hints(experiment_lib.ExperimentConfig)
-  typed = dataclasses.replace(options, config=None).changes()
+  fields = {name: hints[name] for name in _FIELDS}
+  if hasattr(options, _NUM_MEMBERS):
+    fields[_NUM_MEMBERS] = int
+  typed = _by_flag(dataclasses.replace(options, config=None).changes())
   changed = {
-    name: rebuilding.rebuild(value, hints[name], name)
-    for name, value in options.changes().items()
-    if name in _FIELDS and (name in typed or name not in given)
+    name: rebuilding.rebuild(value, fields[name], name)
+    for name, value in _by_flag(options.changes()).items()
+    if name in fields and (name in typed or name not in given)
   }
   return dataclasses.replace(options, **changed), given | changed.keys()
+
+
+def _by_flag(changes: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns changes with the size of the population as flags name it."""
+  population = changes.get('population')
+  if not isinstance(population, Mapping) or _NUM_MEMBERS not in population:
+    return dict(changes)
+  return {**changes, _NUM_MEMBERS: population[_NUM_MEMBERS]}
 
 
 def main(source: str, argv: Sequence[str] | None = None) -> None:

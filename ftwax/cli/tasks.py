@@ -160,6 +160,19 @@ _ROWS: tuple[tuple[str, Settings], ...] = (
       {'agent.normalize_returns': True},
     ),
   ),
+  # Updates of few steps, as of other games, soon stop exploring: after 2M steps
+  # 0.89 of games of smax_3m are won, with those 0.81 to 0.84.
+  (
+    'jaxmarl:smax',
+    Settings(
+      {'max_num_actor_steps': 6_000_000, 'eval_every': 2_000_000},
+      {
+        'agent.learning_rate': 2e-3,
+        'agent.sequence_length': 128,
+        'agent.num_minibatches': 8,
+      },
+    ),
+  ),
   ('jaxmarl:MPE', Settings(fields={'agent.discount': 0.95})),
   (
     'jaxmarl:overcooked',

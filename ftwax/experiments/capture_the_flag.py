@@ -345,7 +345,7 @@ def make_config(options: Options) -> ppo.PPOConfig:
   if cores.as_part(config.core).has_latents:
     config = config.replace(tasks=(*config.tasks, _LATENTS))
   # A run that is resumed for a little longer still learns.
-  config = config.decayed_over(
+  config = options.configure(config).decayed_over(
     1.1 * options.max_num_actor_steps, options.num_members
   )
   if options.agent != 'paper':

@@ -239,13 +239,18 @@ def test_a_wrong_value_ends_in_one_message(capsys, argv, status, message):
   assert re.search(message, error), error
 
 
-@pytest.mark.parametrize('library', ['jaxmarl', 'mpe2'])
-def test_a_library_that_is_not_installed_is_named(capsys, monkeypatch, library):
-  monkeypatch.setitem(sys.modules, library, None)
-  task = {'jaxmarl': 'smax_3m', 'mpe2': 'simple_tag'}[library]
-  ended, _, error = _train(capsys, f'{library}:{task}')
+@pytest.mark.parametrize(
+  ('task', 'module'),
+  [('jaxmarl:smax_3m', 'jaxmarl'), ('mpe2:simple_tag', 'mpe2.simple_tag_v3')],
+)
+def test_a_library_that_is_not_installed_is_named(
+  capsys, monkeypatch, task, module
+):
+  monkeypatch.setitem(sys.modules, module, None)
+  ended, _, error = _train(capsys, task)
   assert ended == 1
-  assert re.search(f'{library} must be installed .*; run ', error)
+  library = task.partition(':')[0]
+  assert re.search(f'{library} must be installed .*; run ', error), error
 
 
 def test_a_long_run_has_wide_internal_rewards(capsys):
@@ -318,6 +323,25 @@ def test_a_config_is_printed_and_given_back(capsys, tmp_path):
     '--set=agent.batch_size=2',
   )  # fmt: skip
   assert 'seed = 9\n' in typed and 'batch_size = 2\n' in typed
+
+
+@pytest.mark.parametrize(
+  ('field', 'factor'),
+  [
+    ('agent.sequence_length=128', 0.25),
+    ('max_num_actor_steps=26_000_000', 2.0),
+    ('num_environments=64', 0.5),
+    ('population.num_members=8', 0.5),
+  ],
+)
+def test_what_decays_follows_sizes_that_are_set(capsys, field, factor):
+  def steps(*argv):
+    _, text, _ = _train(capsys, 'capture_the_flag', '--print_config', *argv)
+    decay = text.partition('[agent.decay]')[2]
+    return float(re.search('steps = (.*)', decay)[1])
+
+  assert steps(f'--set={field}') == pytest.approx(factor * steps())
+  assert steps(f'--set={field}', '--set=agent.decay.steps=77') == 77.0
 
 
 @pytest.mark.parametrize(
