@@ -170,9 +170,11 @@ def ppo_lstm(experiment: _Experiment) -> _Experiment:
     learning_rate=hyperparameters.LogUniform(3e-4, 2e-3),
     entropy_cost=hyperparameters.LogUniform(2e-3, 2e-2),
   )
-  return experiment.replace(
-    agent=config,
+  # Its updates have other sizes.
+  config = config.decayed_over(
+    1.1 * experiment.max_num_actor_steps, experiment.population.num_members
   )
+  return experiment.replace(agent=config)
 
 
 VARIANTS: dict[str, Callable[[_Experiment], _Experiment]] = {
