@@ -328,7 +328,7 @@ def test_a_config_is_printed_and_given_back(capsys, tmp_path):
 @pytest.mark.parametrize(
   ('field', 'factor'),
   [
-    ('agent.sequence_length=128', 0.25),
+    ('agent.sequence_length=64', 2.0),
     ('max_num_actor_steps=26_000_000', 2.0),
     ('num_environments=64', 0.5),
     ('population.num_members=8', 0.5),
