@@ -3,9 +3,9 @@
     uv run research/recorded_games.py
 
 Records 512 games and trains the main experiment with and without them. The
-table has the means of all members in the tournament that ends a
-run, in 104 games a pair; the figure has the evaluations against the tactician
-during training, a line for each seed.
+table has the means of all members in the tournament that ends a run, in 104
+games a pair; the figure has the evaluations against the tactician during
+training, a line for each seed.
 
 Games and runs are kept in `--directory`: finished runs are not repeated.
 """
