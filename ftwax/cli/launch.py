@@ -200,6 +200,10 @@ class Experiment(NamedTuple):
     }
     if options.rules() is not None and is_rules(changes.get('environment')):
       del changes['environment']  # The experiment has applied them.
+    if _NUM_MEMBERS in _by_flag(changes) and hasattr(options, _NUM_MEMBERS):
+      # The flag may override the file.
+      size = {_NUM_MEMBERS: options.num_members}
+      changes['population'] = {**changes['population'], **size}
     return change(experiment, changes)
 
 

@@ -325,6 +325,21 @@ def test_a_config_is_printed_and_given_back(capsys, tmp_path):
   assert 'seed = 9\n' in typed and 'batch_size = 2\n' in typed
 
 
+@pytest.mark.parametrize('name', ['capture_the_flag', 'CartPole-v1'])
+def test_a_flag_for_the_population_goes_before_the_file(capsys, tmp_path, name):
+  path = tmp_path / 'config.toml'
+  path.write_text('population.num_members = 4\n', 'utf-8')
+
+  def size(*argv):
+    _, text, _ = _train(capsys, name, '--print_config', *argv)
+    return int(re.search('num_members = (.*)', text)[1])
+
+  config = f'--config={path}'
+  assert size(config) == 4
+  assert size(config, '--num_members=8') == 8
+  assert size(config, '--set=population.num_members=2', '--num_members=8') == 2
+
+
 @pytest.mark.parametrize(
   ('field', 'factor'),
   [
