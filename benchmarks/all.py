@@ -9,8 +9,8 @@ A line is a benchmark. Lines run one at a time, and the tables of each are
 recorded at once in `records/LINE.json` with commit, date, machine and versions,
 so that the same command continues after an interruption. A line that was
 measured since the last release is not run again, unless its record is deleted.
-`--write` runs nothing. `$PUREJAXRL` must be a clone of PureJaxRL for its line,
-since it is no package.
+`--write` runs nothing. `$PUREJAXRL` and `$CLEANRL` must be clones of PureJaxRL
+and CleanRL for lines that name them, since neither is a package.
 
 The page has the table between `<!-- figures speed -->` and `<!-- end -->`. Any
 other table of figures follows a mark `<!-- recorded DATE COMMIT -->`.
@@ -43,7 +43,7 @@ _BLOCK = re.compile(rf'{FIGURES}speed -->\n(?P<block>.*?){END}', re.DOTALL)
 _RELEASE = re.compile(r'^## \S+, (\d{4}-\d\d-\d\d)$', re.MULTILINE)
 
 LINES: Mapping[str, str] = {
-  'local': 'benchmarks/local.py',
+  'local': 'benchmarks/local.py --cleanrl=$CLEANRL',
   'purejaxrl': ('benchmarks/device.py --rounds=3 --purejaxrl=$PUREJAXRL'),
   'family': 'benchmarks/family.py',
   'replay': 'benchmarks/replay.py',
@@ -75,6 +75,7 @@ ROWS = (
     'Stable-Baselines3', 'PPO, local', 'local',
     ('feed_forward', 'Stable-Baselines3'),
   ),
+  Row('CleanRL', 'PPO, local', 'local', ('feed_forward', 'CleanRL')),
   Row('sb3-contrib', 'recurrent PPO, local', 'local', ('lstm',)),
   Row(
     'sample-factory', 'PPO, local', 'local', ('feed_forward', 'sample-factory')

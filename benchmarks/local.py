@@ -1,14 +1,16 @@
-"""Speed of PPO in the local runtime beside that of three libraries in torch.
+"""Speed of PPO in the local runtime beside that of other libraries in torch.
 
-    uv run --with sb3-contrib benchmarks/local.py
+    uv run --with sb3-contrib benchmarks/local.py --cleanrl=PATH
 
 All learn CartPole from eight of Gymnasium's environments with T = 32, ten
-epochs of two minibatches and layers of 64 and 64, in turn in one process, torch
-with one thread. Recurrent agents, of which the rival is sb3-contrib's, have an
-LSTM of 64 units, ours after a layer of 64, theirs before one. The first
-environment tells the time of the processor at two of its steps, so that imports
-and compilation are not counted. sample-factory has an environment of its own
-(see rivals/), in which `uv` installs it.
+epochs of two minibatches and layers of 64 and 64, those of the value apart, in
+turn in one process, torch with one thread. Recurrent agents, of which the rival
+is sb3-contrib's, have an LSTM of 64 units for policy and value, ours after a
+layer of 64, theirs before one. The first environment tells the time of the
+processor at two of its steps, so that imports and compilation are not counted.
+sample-factory and CleanRL have environments of their own (see rivals/), in
+which `uv` installs what they need. PATH is a clone of CleanRL, which is not run
+without.
 """
 
 import argparse
@@ -55,6 +57,7 @@ def run_ours(core, make, num_steps):
     agent=ppo.PPOConfig(
       core=core,
       skip_connection=False,
+      separate_value=core == 'feed_forward',
       torso=torsos.Torso(hidden_sizes=(64,)),
       sequence_length=32,
       batch_size=_NUM_ENVIRONMENTS,
@@ -80,6 +83,14 @@ def run_sample_factory(core, num_steps):
   """Returns the speed of sample-factory's agent, measured once."""
   del core, num_steps
   result = common.run_rival('sample_factory_cart_pole.py', '--seconds=0.0')
+  return result['steps_per_second']
+
+
+@functools.cache
+def run_cleanrl(path, core, num_steps):
+  """Returns the speed of CleanRL's agent, measured once."""
+  del core, num_steps
+  result = common.run_rival('cleanrl_cart_pole.py', f'--cleanrl={path}')
   return result['steps_per_second']
 
 
@@ -125,14 +136,19 @@ def main():
   parser = argparse.ArgumentParser()
   parser.add_argument('--num_steps', type=int, default=8_000)
   parser.add_argument('--rounds', type=int, default=3)
+  parser.add_argument('--cleanrl', help='a clone of CleanRL')
   args = parser.parse_args()
   torch.set_num_threads(1)
-  rows = []
-  for core, rival, run_rival in (
+  rivals = [
     ('feed_forward', 'Stable-Baselines3', run_stable_baselines3),
     ('feed_forward', 'sample-factory', run_sample_factory),
     ('lstm', 'sb3-contrib', run_stable_baselines3),
-  ):
+  ]
+  if args.cleanrl:
+    run = functools.partial(run_cleanrl, args.cleanrl)
+    rivals.insert(1, ('feed_forward', 'CleanRL', run))
+  rows = []
+  for core, rival, run_rival in rivals:
     pairs = [
       (
         measure(functools.partial(run_ours, core), args.num_steps),
