@@ -1,15 +1,21 @@
-r"""PPO on continuous control, compared with Stable-Baselines3's PPO.
+r"""PPO on continuous control, compared with that of other libraries.
 
     uv run --with 'gymnasium[mujoco]' benchmarks/continuous_control.py \
       --tasks=Hopper-v5 --steps=200000
 
 Ours is `ftwax train TASK`. Rivals run with their defaults, by `uv run
---script`, which installs what `rivals/sb3_continuous.py` lists at its top; all
-have one core. A task is an id of Gymnasium, or a function of
+--script`, which installs what a file of `rivals/` lists at its top; all have
+one core. A task is an id of Gymnasium, or a function of
 `rivals/hidden_velocities.py`, whose robots need memory:
 
     uv run --with 'gymnasium[mujoco]' benchmarks/continuous_control.py \
       --tasks=hopper,half_cheetah --sides=ftwax,ftwax_lstm,sb3_recurrent
+
+For a task of MuJoCo Playground the rival is PPO of Brax with Playground's own
+settings for it, which are made for 60M steps:
+
+    uv run --with playground --with brax benchmarks/continuous_control.py \
+      --tasks=playground:CheetahRun --sides=ftwax,playground --steps=5_000_000
 
 A cell is a mean over seeds with a bootstrapped 95% interval. `training` is the
 mean over the last 100 training episodes, in which actions are sampled;
@@ -63,6 +69,7 @@ _NAMES = {
   'sb3': 'SB3, defaults',
   'sb3_normalized': 'SB3, normalized',
   'sb3_recurrent': 'sb3-contrib, LSTM, normalized',
+  'playground': 'Brax, settings of Playground',
 }
 
 # More flags of a side's command.
@@ -148,7 +155,8 @@ def _run_ours(task: str, side: str, seed: str) -> dict[str, Any]:
 
 def _run_rival(task: str, side: str, seed: str) -> dict[str, Any]:
   steps = _STEPS.value
-  script = str(_RIVALS / 'sb3_continuous.py')
+  name = 'playground_ppo' if side == 'playground' else 'sb3_continuous'
+  script = str(_RIVALS / f'{name}.py')
   command = ['uv', 'run', '--script', script, f'--task={task}']
   command += _FLAGS.get(side, [])
   command += [f'--seed={seed}', f'--num_steps={steps}']
