@@ -10,7 +10,7 @@ R2D2's trajectories hold two episodes of a memory task, as those of `ppo_long`
 do, which is `PPOConfig.long_memory`; else agents have their defaults.
 
 With `--directory`, each run is kept there as one file, with its curve of 20
-evaluations: finished runs are not repeated.
+evaluations: finished runs are not repeated. `curves.png` there has all of them.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import figures
 import numpy as np
 
 import ftwax
@@ -124,7 +125,9 @@ def main() -> None:
     directory.mkdir(parents=True, exist_ok=True)
     print(f'| task | agent | returns, seeds {args.seeds} | CPU s a seed |')
     print('| --- | --- | --- | --- |')
+    panels: dict[str, dict[str, list[Any]]] = {}
     for task in args.tasks:
+      curves = panels.setdefault(task, {})
       for agent in args.agents:
         if agent == 'ppo_long' and not _TASKS[task][1]:
           continue
@@ -138,8 +141,10 @@ def main() -> None:
           run = json.loads(path.read_text())
           scores.append(f'{run["curve"][-1][1]:.2f}')
           seconds.append(run['cpu_seconds'])
+          curves.setdefault(agent, []).append(run['curve'])
         row = [task, agent, ', '.join(scores), f'{np.mean(seconds):.0f}']
         print('|', ' | '.join(row), '|', flush=True)
+    figures.draw_runs(directory / 'curves.png', panels, 'return')
 
 
 if __name__ == '__main__':
