@@ -84,7 +84,11 @@ ROWS = (
   Row('PureJaxRL', 'PPO, MinAtar Breakout', 'purejaxrl', ('Breakout-MinAtar',)),
   Row('rlax by hand', 'update of PPO', 'family', ('ppo', 'FeedForward')),
   Row('rlax by hand', 'update of PPO, LSTM', 'family', ('ppo', 'LSTM')),
+  Row('rlax by hand', 'update of A2C', 'family', ('a2c', 'FeedForward')),
+  Row('rlax by hand', 'update of A2C, LSTM', 'family', ('a2c', 'LSTM')),
   Row('rlax by hand', 'update of A3C', 'family', ('a3c', 'FeedForward')),
+  Row('rlax by hand', 'update of IMPALA', 'family', ('impala', 'FeedForward')),
+  Row('rlax by hand', 'update of IMPALA, LSTM', 'family', ('impala', 'LSTM')),
   Row(
     'flashbax', 'add', 'replay', ('trajectory add, 16 env, 8 steps',), _RANGE
   ),

@@ -36,6 +36,10 @@ def records():
     'rows': [
       ['ppo', 'LSTM', '1.85'],
       ['ppo', 'FeedForward', '0.97'],
+      ['a2c', 'FeedForward', '1.02'],
+      ['a2c', 'LSTM', '1.03'],
+      ['impala', 'FeedForward', '1.04'],
+      ['impala', 'LSTM', '1.05'],
       ['a3c', 'FeedForward', '0.66'],
     ],
   }

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["brax==0.14.2", "playground==0.2.0"]
+# dependencies = ["brax==0.14.2", "jax<0.8", "playground==0.2.0"]
 # ///
 """PPO of Brax with Playground's settings for one of its tasks.
 
