@@ -121,11 +121,16 @@ def diagnose(
     max_entropy: entropy in nats of a policy that chooses uniformly; None if
       actions are not discrete.
     max_gradient_norm: bound of each member; None, also for one of them, for no
-      bound.
+      bound. It does not count for vectors with normalized returns.
   """
   found = []
   num_members = _num_members(learner)
-  last_step = learner[-1].get('learner_steps', 0) if learner else 0
+  last_row = learner[-1] if learner else {}
+  last_step = last_row.get('learner_steps', 0)
+  if max_entropy is None and 'return_scale' in last_row:
+    # Gradients of densities grow as deviations fall, and those of values are
+    # small.
+    max_gradient_norm = None
 
   def until(share: float) -> float:
     """Returns the last update in a share of the whole run."""

@@ -99,6 +99,15 @@ def test_entropies_of_densities_have_no_lower_bound():
   assert health.diagnose(rows(entropy=-3.0), max_entropy=None) == []
 
 
+def test_gradients_of_densities_grow_as_deviations_fall():
+  norms = np.linspace(1.2, 12.0, 40)
+  normalized = rows(gradient_norm=norms, return_scale=2.0)
+  assert health.diagnose(normalized, (), 1.0, None, 0.5) == []
+  assert kinds(normalized) == ['clipped']
+  (finding,) = health.diagnose(rows(gradient_norm=norms), (), 1.0, None, 0.5)
+  assert finding.kind == 'clipped'
+
+
 def test_who_has_only_draws_is_as_one_that_does_nothing():
   evaluation = {
     'member_payoffs': [[0.0, -1.0], [0.0, -1.0], [0.5, -1.0]],
