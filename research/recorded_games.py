@@ -29,6 +29,7 @@ import figures  # noqa: E402
 
 _SCRIPTS = ('random', 'wanderer', 'attacker', 'tactician')
 _SIDES = ('recorded games and self-play', 'self-play alone')
+_NUM_EVALUATIONS = 8
 
 
 def _call(*words: Any) -> None:
@@ -81,6 +82,7 @@ def main() -> None:
           _ROOT / 'experiments' / 'capture_the_flag.py',
           f'--seed={seed}',
           f'--max_num_actor_steps={args.num_steps}',
+          f'--eval_every={args.num_steps // _NUM_EVALUATIONS}',
           '--num_devices=1',
           '--games_per_pair=104',
           f'--run_dir={run_dir}',
