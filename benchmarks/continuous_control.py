@@ -104,6 +104,8 @@ def _run(command: Sequence[str]) -> tuple[str, float]:
 def last_episodes(rows: Sequence[_Row], steps: float) -> float:
   """Returns the mean return of the last training episodes, of at least 100.
 
+  It is NaN if there are none.
+
   Args:
     rows: rows of the log of training, each the mean over some episodes.
     steps: rows after so many steps are left out.
@@ -113,7 +115,7 @@ def last_episodes(rows: Sequence[_Row], steps: float) -> float:
     if row['actor_steps'] <= steps and count < _WINDOW:
       total += row['episode_return'] * row['num_episodes']
       count += row['num_episodes']
-  return total / max(count, 1)
+  return total / count if count else float('nan')
 
 
 def last_quarter(rows: Sequence[_Row], steps: float) -> float:

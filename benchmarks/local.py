@@ -3,14 +3,14 @@
     uv run --with sb3-contrib benchmarks/local.py --cleanrl=PATH
 
 All learn CartPole from eight of Gymnasium's environments with T = 32, ten
-epochs of two minibatches and layers of 64 and 64, those of the value apart, in
-turn in one process, torch with one thread. Recurrent agents, of which the rival
-is sb3-contrib's, have an LSTM of 64 units for policy and value, ours after a
-layer of 64, theirs before one. The first environment tells the time of the
-processor at two of its steps, so that imports and compilation are not counted.
-sample-factory and CleanRL have environments of their own (see rivals/), in
-which `uv` installs what they need. PATH is a clone of CleanRL, which is not run
-without.
+epochs of two minibatches and layers of 64 and 64, those of the value apart but
+for sample-factory's, in turn in one process, torch with one thread. Recurrent
+agents, of which the rival is sb3-contrib's, have an LSTM of 64 units for policy
+and value, ours after a layer of 64, theirs before one. The first environment
+tells the time of the processor at two of its steps, so that imports and
+compilation are not counted. sample-factory and CleanRL have environments of
+their own (see rivals/), in which `uv` installs what they need. PATH is a clone
+of CleanRL, which is not run without.
 """
 
 import argparse
@@ -79,19 +79,9 @@ def run_stable_baselines3(core, num_steps):
 
 
 @functools.cache  # It starts two processes.
-def run_sample_factory(core, num_steps):
-  """Returns the speed of sample-factory's agent, measured once."""
-  del core, num_steps
-  result = common.run_rival('sample_factory_cart_pole.py', '--seconds=0.0')
-  return result['steps_per_second']
-
-
-@functools.cache
-def run_cleanrl(path, core, num_steps):
-  """Returns the speed of CleanRL's agent, measured once."""
-  del core, num_steps
-  result = common.run_rival('cleanrl_cart_pole.py', f'--cleanrl={path}')
-  return result['steps_per_second']
+def run_script(name, *arguments):
+  """Returns the speed of an agent with a script in rivals/, measured once."""
+  return common.run_rival(name, *arguments)['steps_per_second']
 
 
 def _learn(core, make, num_steps):
@@ -141,12 +131,23 @@ def main():
   torch.set_num_threads(1)
   rivals = [
     ('feed_forward', 'Stable-Baselines3', run_stable_baselines3),
-    ('feed_forward', 'sample-factory', run_sample_factory),
+    (
+      'feed_forward',
+      'sample-factory',
+      lambda *_: run_script('sample_factory_cart_pole.py'),
+    ),
     ('lstm', 'sb3-contrib', run_stable_baselines3),
   ]
   if args.cleanrl:
-    run = functools.partial(run_cleanrl, args.cleanrl)
-    rivals.insert(1, ('feed_forward', 'CleanRL', run))
+    clone = f'--cleanrl={args.cleanrl}'
+    rivals.insert(
+      1,
+      (
+        'feed_forward',
+        'CleanRL',
+        lambda *_: run_script('cleanrl_cart_pole.py', clone),
+      ),
+    )
   rows = []
   for core, rival, run_rival in rivals:
     pairs = [

@@ -2,16 +2,17 @@
 # requires-python = ">=3.11"
 # dependencies = ["brax==0.14.2", "jax<0.8", "playground==0.2.0"]
 # ///
-"""PPO of Brax with Playground's settings for one of its tasks.
+"""PPO of Brax with Playground's settings, on a task of its control suite.
 
 Steps are rounded to whole updates of it, each of which takes about a million.
-Prints the mean of the last 100 training episodes, now and then, and greedy
-evaluations, as one line of JSON.
+With these settings each update starts episodes anew, before they end. So there
+are no returns of training; greedy evaluations are printed as one line of JSON.
 """
 
 import argparse
 import functools
 import json
+import math
 
 from brax.training.agents.ppo import networks, train
 from mujoco_playground import registry, wrapper
@@ -29,9 +30,7 @@ def main():
   name = args.task.partition(':')[2]
   config = dict(dm_control_suite_params.brax_ppo_config(name))
   sizes = ('batch_size', 'num_minibatches', 'unroll_length', 'action_repeat')
-  steps_per_update = 1
-  for size in sizes:
-    steps_per_update *= config[size]
+  steps_per_update = math.prod(config[size] for size in sizes)
   num_updates = max(1, args.num_steps // steps_per_update)
   config |= {
     'num_timesteps': num_updates * steps_per_update,
@@ -46,21 +45,17 @@ def main():
   environments = [
     registry.load(name, config_overrides={'impl': 'jax'}) for _ in range(2)
   ]
-  episodes, evaluations = [], []
+  evaluations = []
 
   def note(steps, metrics):
-    for rows, key, count in (
-      (episodes, 'episode/sum_reward', 100),
-      (evaluations, 'eval/episode_reward', args.num_episodes),
-    ):
-      if key in metrics and steps:
-        rows.append(
-          {
-            'actor_steps': int(steps),
-            'episode_return': float(metrics[key]),
-            'num_episodes': count,
-          }
-        )
+    if steps:
+      evaluations.append(
+        {
+          'actor_steps': int(steps),
+          'episode_return': float(metrics['eval/episode_reward']),
+          'num_episodes': args.num_episodes,
+        }
+      )
 
   train.train(
     **config,
@@ -69,12 +64,10 @@ def main():
     wrap_env_fn=wrapper.wrap_for_brax_training,
     num_eval_envs=args.num_episodes,
     deterministic_eval=True,
-    log_training_metrics=True,
-    training_metrics_steps=steps_per_update,
     progress_fn=note,
     seed=args.seed,
   )
-  print(json.dumps({'episodes': episodes, 'evaluations': evaluations}))
+  print(json.dumps({'episodes': [], 'evaluations': evaluations}))
 
 
 if __name__ == '__main__':

@@ -7,18 +7,12 @@
 # ///
 """The rival: sample-factory's APPO on CartPole, in one process.
 
-Trains twice with the settings of `benchmarks/local.py`. Steps and seconds of
-the processor are those of the longer run less those of the shorter, so that
-imports are not counted.
+It has the settings of `benchmarks/local.py`, and layers that its value shares.
 """
 
 import argparse
-import json
-import os
-import resource
-import subprocess
-import sys
-import tempfile
+
+import two_runs
 
 SETTINGS = (
   '--env=CartPole-v1 --algo=APPO --device=cpu --serial_mode=True'
@@ -29,37 +23,20 @@ SETTINGS = (
 )
 
 
-def run(num_steps):
-  """Trains, and returns the seconds of the processor."""
-  before = processor_seconds()
-  with tempfile.TemporaryDirectory() as directory:
-    subprocess.run(
-      [
-        *(sys.executable, '-m', 'sf_examples.train_gym_env'),
-        *SETTINGS.split(),
-        f'--train_for_env_steps={num_steps}',
-        f'--train_dir={directory}',
-      ],
-      env={**os.environ, 'OMP_NUM_THREADS': '1'},
-      stdout=subprocess.DEVNULL,
-      stderr=subprocess.DEVNULL,
-      check=True,
-    )
-  return processor_seconds() - before
-
-
-def processor_seconds():
-  used = resource.getrusage(resource.RUSAGE_CHILDREN)
-  return used.ru_utime + used.ru_stime
+def make_command(num_steps):
+  """Returns the arguments of Python; runs are kept where it is started."""
+  return [
+    *('-m', 'sf_examples.train_gym_env'),
+    *SETTINGS.split(),
+    f'--train_for_env_steps={num_steps}',
+    '--train_dir=.',
+  ]
 
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-  parser.add_argument('--seconds', type=float, help='Unused.')
   parser.add_argument('--num_steps', type=int, default=20_480)
-  num_steps = parser.parse_args().num_steps
-  seconds = run(2 * num_steps) - run(num_steps)
-  print(json.dumps({'steps_per_second': num_steps / seconds}))
+  two_runs.print_speed(make_command, parser.parse_args().num_steps)
 
 
 if __name__ == '__main__':

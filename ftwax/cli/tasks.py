@@ -113,8 +113,8 @@ _ROWS: tuple[tuple[str, Settings], ...] = (
   ('brax:', _SIMULATED),
   ('playground:', _SIMULATED),
   # As in Playground's own training; with less entropy no pendulum swings up.
-  # If the cost stays, deviations exceed what actions may be, and the mean acts
-  # worse than samples do.
+  # If the cost stays, deviations exceed what actions may be, and in CheetahRun
+  # the mean acts worse than samples do.
   (
     'playground:',
     Settings(
