@@ -14,19 +14,59 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / 'benchmarks'))
 import memory
 import seeds
 
+_DEFAULTS = """
+| task, score | agent | steps, seeds 0, 1, 2 | peer |
+| --- | --- | --- | --- |
+| CartPole-v1, 475 | PPO | 30k, 15k, 90k | 20k, 15k, 25k |
+| | A3C | 15k, 15k, 45k | |
+| catch, 0.9 | PPO | 20k, 10k, 30k | never, 10k, never |
+| Acrobot-v1, -100 | PPO | 30k, 60k, 90k | 60k, 30k, 20k |
+| LunarLander-v3, 200 | PPO | 150k, 225k, 175k | |
 
-def test_each_seed_of_a_page_is_read():
+| CartPole-v1, 475 | another table | 1k, 2k, 3k | |
+"""
+
+_CUE = """
+| core | scores |
+| --- | --- |
+| LSTM | 0.9, 0.8, 0.7 |
+| RPTH | 0.75, 0.6, 0.5 |
+"""
+
+_CORES = """
+| task | LSTM | RPTH |
+| --- | --- | --- |
+| ten symbols in order, 2.5M steps | 0.8, 0.7, 0.6 | 1.0, 0.7, 0.25 |
+| six pairs by random keys, 4M steps | 0.5, 0.5, 0.5 | 0.25, 0.4, 0.25 |
+"""
+
+
+def test_each_seed_of_a_page_is_read(tmp_path, monkeypatch):
+  (tmp_path / 'results.md').write_text(_DEFAULTS + _CUE)
+  (tmp_path / 'which_core.md').write_text(_CORES)
+  monkeypatch.setattr(seeds, '_DOCS', tmp_path)
   scores = seeds.read_defaults()
-  assert list(scores) == ['PPO', "SB3's PPO", 'IMPALA', 'A2C', "SB3's A2C"]
-  assert {values.shape for values in scores.values()} == {(3, 3)}
-  # 20k of 150k steps, 7k of 200k and 30k of 300k; and never.
-  np.testing.assert_allclose(scores['PPO'][0], [1 - 20 / 150, 0.965, 0.9])
-  np.testing.assert_array_equal(scores["SB3's A2C"][[0, 2], 1], 0.0)
+  assert list(scores) == ['PPO', "SB3's PPO"]
+  # Shares of the 150k, 200k and 300k steps that tasks have; and never.
+  np.testing.assert_allclose(
+    scores['PPO'], [[0.8, 0.9, 0.9], [0.9, 0.95, 0.8], [0.4, 0.85, 0.7]]
+  )
+  np.testing.assert_array_equal(scores["SB3's PPO"][:, 1], [0.0, 0.95, 0.0])
   cores = seeds.read_cores()
   assert list(cores) == ['LSTM', 'RPTH']
   np.testing.assert_allclose(
-    cores['RPTH'][1], [(0.85 - 0.25) / 0.75, (0.64 - 0.25) / 0.75, 0.26]
+    cores['RPTH'], [[1.0, 0.0, 0.5], [0.6, 0.2, 0.2], [0.0, 0.0, 0.0]]
   )
+
+
+def test_pages_have_three_seeds_of_all():
+  scores = seeds.read_defaults()
+  assert {'PPO', "SB3's PPO", 'IMPALA', 'A2C'} <= scores.keys()
+  for name, values in scores.items():
+    assert values.shape == (3, 3), name
+    assert values.min() >= 0.0 and 0.0 < values.max() < 1.0, name
+  for name, values in seeds.read_cores().items():
+    assert values.shape == (3, 3), name
 
 
 def test_the_figure_shows_means_of_the_middle_half(tmp_path, capsys):
