@@ -1,4 +1,4 @@
-"""Shared by benchmarks: times calls, prints tables and runs rivals."""
+"""Shared by benchmarks: times calls, prints tables, trains, runs rivals."""
 
 import collections
 import json
@@ -7,6 +7,7 @@ import pathlib
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import jax
 import numpy as np
 
 _RIVALS = pathlib.Path(__file__).parent / 'rivals'
+_EXPERIMENTS = pathlib.Path(__file__).parents[1] / 'experiments'
 
 _NUM_RESAMPLES = 10_000
 
@@ -152,6 +154,27 @@ def run_rival(script: str, *arguments: str, **settings: str) -> dict[str, Any]:
     check=True,
   )
   return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def train_flag(run_dir: pathlib.Path, *options: str) -> None:
+  """Trains the main experiment on one core, or goes on where it stopped.
+
+  Args:
+    run_dir: directory of the run; a finished one is left as it is.
+    *options: flags of `experiments/capture_the_flag.py`.
+  """
+  if (run_dir / 'tournament.json').exists():
+    return
+  begun = (run_dir / 'config.json').exists()
+  command = [
+    sys.executable,
+    str(_EXPERIMENTS / 'capture_the_flag.py'),
+    '--num_devices=1',
+    f'--run_dir={run_dir}',
+    *options,
+    *(['--resume'] if begun else []),
+  ]
+  subprocess.run(command, check=True)
 
 
 class Clock:

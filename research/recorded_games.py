@@ -32,11 +32,6 @@ _SIDES = ('recorded games and self-play', 'self-play alone')
 _NUM_EVALUATIONS = 8
 
 
-def _call(*words: Any) -> None:
-  """Runs Python."""
-  subprocess.run([sys.executable, *map(str, words)], check=True)
-
-
 def _scores(run_dir: pathlib.Path) -> list[float]:
   """Returns the mean score of all members against each script."""
   played = json.loads((run_dir / 'tournament.json').read_text('utf-8'))
@@ -66,29 +61,23 @@ def main() -> None:
   directory = pathlib.Path(args.directory)
   recorded = directory / 'tactician'
   if not recorded.exists():
-    _call(
-      '-m', 'ftwax', 'record', 'capture_the_flag', '--players=tactician',
-      '--games=500', f'--out={recorded}',
-    )  # fmt: skip
+    words = ['record', 'capture_the_flag', '--players=tactician', '--games=500']
+    command = [sys.executable, '-m', 'ftwax', *words, f'--out={recorded}']
+    subprocess.run(command, check=True)
   rows: list[list[str]] = []
   curves: dict[str, list[Any]] = {side: [] for side in _SIDES}
   for seed in args.seeds:
     for side in _SIDES:
       name = f'{side.replace(" ", "_")}_{args.num_steps}_{seed}'
       run_dir = directory / name
-      if not (run_dir / 'tournament.json').exists():
-        begun = (run_dir / 'config.json').exists()
-        _call(
-          _ROOT / 'experiments' / 'capture_the_flag.py',
-          f'--seed={seed}',
-          f'--max_num_actor_steps={args.num_steps}',
-          f'--eval_every={args.num_steps // _NUM_EVALUATIONS}',
-          '--num_devices=1',
-          '--games_per_pair=104',
-          f'--run_dir={run_dir}',
-          *([f'--demonstrations={recorded}'] if side == _SIDES[0] else []),
-          *(['--resume'] if begun else []),
-        )
+      common.train_flag(
+        run_dir,
+        f'--seed={seed}',
+        f'--max_num_actor_steps={args.num_steps}',
+        f'--eval_every={args.num_steps // _NUM_EVALUATIONS}',
+        '--games_per_pair=104',
+        *([f'--demonstrations={recorded}'] if side == _SIDES[0] else []),
+      )
       scores = [f'{score:.2f}' for score in _scores(run_dir)]
       rows.append([side, str(seed), *scores])
       curves[side].append(_curve(run_dir))
