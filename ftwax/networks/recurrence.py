@@ -198,6 +198,11 @@ def batch_first(is_split: bool) -> Iterator[None]:
     _is_batch_first.reset(token)
 
 
+def is_batch_first() -> bool:
+  """Returns whether the batch is split over devices, and comes first."""
+  return _is_batch_first.get()
+
+
 def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:
   """Merges the time and batch axes around a function of [B, ...].
 
@@ -211,7 +216,7 @@ def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:
   apply = hk.BatchApply(function)
 
   def apply_to_all(*args: Any) -> Any:
-    if not _is_batch_first.get():
+    if not is_batch_first():
       return apply(*args)
     return _swap_axes(apply(*_swap_axes(args)))
 
@@ -235,7 +240,7 @@ def apply_to_rows(
     What the function returns, with the leading axes of the inputs for N.
   """
   num_axes = inputs.ndim - 1
-  if num_axes < 2 or _is_batch_first.get():
+  if num_axes < 2 or is_batch_first():
     return function(inputs)
   return hk.BatchApply(function, num_dims=num_axes)(inputs)
 

@@ -20,10 +20,10 @@ from ftwax import parts, registry, shapes, types
 from ftwax.networks import (
   core_parts,
   deferred,
+  gated_unrolls,
   layers,
   noise,
   recurrence,
-  recurrent_kernels,
 )
 from ftwax.networks.dnc import controllers
 
@@ -141,9 +141,8 @@ class _LSTM(hk.Module):
   ) -> tuple[recurrence.CoreOutput, LSTMState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     gates, w_h = self._project(inputs)
-    # The kernel computes the plain cell alone.
-    if self._config.is_plain and recurrent_kernels.fits(gates, w_h):
-      hidden, last = recurrent_kernels.lstm(gates, w_h, start, state)
+    if self._config.is_plain:
+      hidden, last = gated_unrolls.lstm(gates, w_h, start, state)
       return recurrence.CoreOutput(hidden, auxiliary={}), LSTMState(*last)
     # Taps are [B, T], so that the gradient is summed sequence by sequence.
     weights, taps = deferred.prepare(w_h, start.shape[::-1])
@@ -312,17 +311,7 @@ class _GRU(hk.Module):
   ) -> tuple[recurrence.CoreOutput, types.Array]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     gates, w_h = _project(inputs, self._hidden_size, num_gates=3)
-    if recurrent_kernels.fits(gates, w_h):
-      hidden, state = recurrent_kernels.gru(gates, w_h, start, state)
-      return recurrence.CoreOutput(hidden, auxiliary={}), state
-
-    def step(
-      gates_t: types.Array, state: types.Array
-    ) -> tuple[types.Array, types.Array]:
-      state = _gru_step(w_h, gates_t, state)
-      return state, state
-
-    hidden, state = recurrence.unroll_step(step, gates, start, state)
+    hidden, state = gated_unrolls.gru(gates, w_h, start, state)
     return recurrence.CoreOutput(features=hidden, auxiliary={}), state
 
 

@@ -1,18 +1,17 @@
-"""Unrolls of an LSTM and of a GRU, one kernel forward and one backward.
+"""Kernels that unroll an LSTM or a GRU, one forward and one backward.
 
-On a GPU a step of `unrolling.scan` is five kernels or more, each of which takes
-longer to launch than to run. Rows do not depend on each other. Hence each
-program of these kernels unrolls a block of rows over all steps, with their
-state, or its gradient, in registers. The gradient of the weights follows
-outside, from all steps at once.
+On a GPU a step of a loop is five kernels or more, each of which takes longer to
+launch than to run. Rows do not depend on each other. Hence each program of
+these kernels unrolls a block of rows over all steps, with their state, or its
+gradient, in registers. The gradient of the weights follows outside, from all
+steps at once.
 
 They are written in Pallas, for its Triton back end. It cannot slice or join
 what is in registers, so gates are loaded, multiplied and stored one by one.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,25 +29,6 @@ _ROWS = 16
 _NUM_REGISTERS = 128
 
 
-class _Cell(NamedTuple):
-  """A core; the first leaf of its state is its output.
-
-  Attributes:
-    step: `(product, inputs' part of the gates, state)` to the gates after their
-      nonlinearities, and the new state; `product(rows, k)` multiplies [R, H] by
-      the weights of gate `k`.
-    back: `(product, gates, state before the step, gradient of the state after
-      it)` to the gradients of the gates before their nonlinearities, and of the
-      state before the step; `product` is that with transposed weights.
-    weights: `(gates, output before the step, gradients of the gates)` of all
-      steps, [T, B, ...], to the gradient of the weights.
-  """
-
-  step: Callable[[Any, _Arrays, _Arrays], tuple[_Arrays, _Arrays]]
-  back: Callable[[Any, _Arrays, _Arrays, _Arrays], tuple[_Arrays, _Arrays]]
-  weights: Callable[[types.Array, types.Array, types.Array], types.Array]
-
-
 def fits(gates: types.Array, w_h: types.Array) -> bool:
   """Returns whether the kernels run here, and for these arguments."""
   return (
@@ -58,97 +38,25 @@ def fits(gates: types.Array, w_h: types.Array) -> bool:
   )
 
 
-def lstm(
-  gates: types.Array,
+def unroll_rows(
+  cell: Any,
   w_h: types.Array,
+  gates: types.Array,
   start: types.Array,
   state: _Arrays,
 ) -> tuple[types.Array, _Arrays]:
-  """Unrolls an LSTM, whose step is `recurrent_cores.lstm_cell`.
+  """Unrolls any number of rows, by padding them to whole blocks.
 
   Args:
-    gates: inputs' part of the gates, float32 [T, B, 4 H].
-    w_h: recurrent weights, float32 [H, 4 H].
+    cell: a `gated_unrolls.Cell`.
+    w_h: float32 [H, num_gates * H].
+    gates: inputs' part of the gates, float32 [T, B, num_gates * H].
     start: bool [T, B], true where the state is zeroed before the step.
-    state: hidden and cell before the first step, float32 [B, H] each.
+    state: leaves [B, H].
 
   Returns:
-    Hidden of all steps, [T, B, H]; and hidden and cell after the last one.
+    Outputs of all steps, [T, B, H]; and the state after the last one.
   """
-  return _unroll_rows(_LSTM, w_h, gates, start, state)
-
-
-def gru(
-  gates: types.Array,
-  w_h: types.Array,
-  start: types.Array,
-  state: types.Array,
-) -> tuple[types.Array, types.Array]:
-  """Unrolls a GRU of gates [T, B, 3 H] and one state [B, H]; see `lstm`."""
-  states, (last,) = _unroll_rows(_GRU, w_h, gates, start, (state,))
-  return states, last
-
-
-def _lstm_step(product: Any, gates: _Arrays, state: _Arrays) -> Any:
-  hidden, cell = state
-  i, g, f, o = (gate + product(hidden, k) for k, gate in enumerate(gates))
-  i, f, o = map(jax.nn.sigmoid, (i, f, o))
-  g = jnp.tanh(g)
-  cell = f * cell + i * g
-  return (i, g, f, o), (o * jnp.tanh(cell), cell)
-
-
-def _lstm_back(product: Any, gates: Any, before: Any, gradient: Any) -> Any:
-  (i, g, f, o), (_, cell), (d_hidden, d_cell) = gates, before, gradient
-  tanh = jnp.tanh(f * cell + i * g)
-  d_cell = d_cell + d_hidden * o * (1.0 - tanh * tanh)
-  d_gates = (
-    d_cell * g * i * (1.0 - i),
-    d_cell * i * (1.0 - g * g),
-    d_cell * cell * f * (1.0 - f),
-    d_hidden * tanh * o * (1.0 - o),
-  )
-  d_hidden = sum(product(gate, k) for k, gate in enumerate(d_gates))
-  return d_gates, (d_hidden, d_cell * f)
-
-
-def _lstm_weights(gates: Any, hidden: Any, d_gates: Any) -> types.Array:
-  del gates
-  return jnp.einsum('tbi,tbgo->igo', hidden, d_gates)
-
-
-def _gru_step(product: Any, gates: _Arrays, state: _Arrays) -> Any:
-  (z, r, a), (hidden,) = gates, state
-  z = jax.nn.sigmoid(z + product(hidden, 0))
-  r = jax.nn.sigmoid(r + product(hidden, 1))
-  a = jnp.tanh(a + product(r * hidden, 2))
-  return (z, r, a), ((1.0 - z) * hidden + z * a,)
-
-
-def _gru_back(product: Any, gates: Any, before: Any, gradient: Any) -> Any:
-  (z, r, a), (hidden,), (d_hidden,) = gates, before, gradient
-  d_a = d_hidden * z * (1.0 - a * a)
-  d_z = d_hidden * (a - hidden) * z * (1.0 - z)
-  d_reset = product(d_a, 2)  # Of r * hidden.
-  d_r = d_reset * hidden * r * (1.0 - r)
-  d_hidden = d_hidden * (1.0 - z) + d_reset * r
-  return (d_z, d_r, d_a), (d_hidden + product(d_z, 0) + product(d_r, 1),)
-
-
-def _gru_weights(gates: Any, hidden: Any, d_gates: Any) -> types.Array:
-  zr = _lstm_weights(gates, hidden, d_gates[:, :, :2])
-  a = _lstm_weights(gates, gates[:, :, 1] * hidden, d_gates[:, :, 2:])
-  return jnp.concatenate([zr, a], axis=1)
-
-
-_LSTM = _Cell(_lstm_step, _lstm_back, _lstm_weights)
-_GRU = _Cell(_gru_step, _gru_back, _gru_weights)
-
-
-def _unroll_rows(
-  cell: _Cell, w_h: Any, gates: Any, start: Any, state: Any
-) -> Any:
-  """Unrolls any number of rows, by padding them to whole blocks."""
   (num_steps, num_rows), size = start.shape, len(w_h)
   gates = gates.reshape(num_steps, num_rows, -1, size)
   rows = gates, start[..., None], tuple(leaf[None] for leaf in state)
@@ -164,18 +72,18 @@ def _unroll_rows(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _unroll(cell: _Cell, w_h: Any, *rows: Any) -> Any:
+def _unroll(cell: Any, w_h: Any, *rows: Any) -> Any:
   """Unrolls gates [T, B, num_gates, H], start [T, B, 1], state [1, B, H]."""
   outputs, _, last = _unroll_and_keep(cell, w_h, rows, keeps=False)
   return outputs, last
 
 
-def _forward(cell: _Cell, w_h: Any, *rows: Any) -> Any:
+def _forward(cell: Any, w_h: Any, *rows: Any) -> Any:
   outputs, kept, last = _unroll_and_keep(cell, w_h, rows, keeps=True)
   return (outputs, last), (w_h, rows[1], *kept)
 
 
-def _unroll_and_keep(cell: _Cell, w_h: Any, rows: Any, keeps: bool) -> Any:
+def _unroll_and_keep(cell: Any, w_h: Any, rows: Any, keeps: bool) -> Any:
   """Returns outputs, what `_backward` needs if `keeps`, and the last state.
 
   It needs the gates after their nonlinearities, and the states before the
@@ -188,12 +96,16 @@ def _unroll_and_keep(cell: _Cell, w_h: Any, rows: Any, keeps: bool) -> Any:
   return _run(step, w_h, rows, (steps, kept, state))
 
 
-def _backward(cell: _Cell, kept: Any, cotangents: Any) -> Any:
+def _backward(cell: Any, kept: Any, cotangents: Any) -> Any:
   w_h, start, gates, before = kept
   inputs = (gates, start, before, *cotangents)
   step = functools.partial(_backward_step, cell)
   d_gates, d_state = _run(step, w_h, inputs, (gates, cotangents[1]))
-  return cell.weights(gates, before[0], d_gates), d_gates, None, d_state
+  d_w_h = cell.weights(
+    lambda rows, columns: jnp.einsum('tbi,tbo->io', rows, columns),
+    *(x.reshape(*x.shape[:2], -1) for x in (gates, before[0], d_gates)),
+  )
+  return d_w_h.reshape(w_h.shape), d_gates, None, d_state
 
 
 _unroll.defvjp(_forward, _backward)
@@ -250,13 +162,15 @@ def _run(step: Any, w_h: types.Array, inputs: Any, outputs: Any) -> Any:
 
 
 def _forward_step(
-  cell: _Cell, load: Any, inputs: Any, outputs: Any, t: Any, state: _Arrays
+  cell: Any, load: Any, inputs: Any, outputs: Any, t: Any, state: _Arrays
 ) -> _Arrays:
   (gates, start), (hidden, kept) = inputs, outputs
   state = _reset(start[t], state)
-  after, new = cell.step(
-    lambda rows, k: jnp.dot(rows, load(k)), _load_gates(gates, t), state
-  )
+
+  def product(rows: types.Array, first: int, last: int) -> _Arrays:
+    return tuple(jnp.dot(rows, load(k)) for k in range(first, last))
+
+  after, new = cell.step(product, _load_gates(gates, t), state)
   hidden[t] = new[0]
   if kept:
     _store_gates(kept[0], t, after)
@@ -265,17 +179,24 @@ def _forward_step(
 
 
 def _backward_step(
-  cell: _Cell, load: Any, inputs: Any, outputs: Any, i: Any, gradient: _Arrays
+  cell: Any, load: Any, inputs: Any, outputs: Any, i: Any, gradient: _Arrays
 ) -> _Arrays:
   (gates, start, before, d_outputs), (d_gates,) = inputs, outputs
   t = start.shape[0] - 1 - i
-  of_gates, gradient = cell.back(
-    # Of transposed weights.
-    lambda rows, k: jax.lax.dot_general(
-      rows, load(k), (((1,), (1,)), ((), ()))
-    ),
-    _load_gates(gates, t),
-    tuple(ref[t] for ref in before),
+
+  def product(rows: _Arrays, first: int) -> types.Array:
+    # With transposed weights.
+    axes = ((1,), (1,)), ((), ())
+    products = [
+      jax.lax.dot_general(row, load(first + k), axes)
+      for k, row in enumerate(rows)
+    ]
+    return sum(products[1:], products[0])
+
+  before_t = tuple(ref[t] for ref in before)
+  of_gates, gradient = cell.pull(
+    product,
+    cell.factors(_load_gates(gates, t), before_t),
     (gradient[0] + d_outputs[t], *gradient[1:]),
   )
   _store_gates(d_gates, t, of_gates)

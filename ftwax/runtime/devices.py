@@ -30,7 +30,7 @@ def prepare(runtime: str, num_devices: int) -> None:
     num_devices: number of devices that share the work.
   """
   if runtime in ('auto', 'device'):
-    freed_memory.keep()
+    freed_memory.keep(min(num_devices, os.cpu_count() or 1))
   keep_compiled_functions()
   if num_devices > 1 and runtime != 'distributed':
     _split_cpu(num_devices)

@@ -15,10 +15,10 @@ import slow_cases
 from ftwax import scans
 from ftwax.networks import (
   cores,
+  gated_unrolls,
   noise,
   recurrence,
   recurrent_cores,
-  recurrent_kernels,
 )
 
 T, B, INPUTS, H, RATE, FORGET_BIAS = 7, 3, 5, 6, 0.5, 1.5
@@ -247,12 +247,11 @@ def test_dropped_candidates_keep_their_mean():
 
 
 @pytest.mark.parametrize('core', [CORE, cores.LSTM(16, dropout=RATE)])
-def test_kernels_of_the_plain_cell_are_not_used(core, monkeypatch):
+def test_the_unroll_of_the_plain_cell_is_not_used(core, monkeypatch):
   def fail(*arguments):
-    raise AssertionError('the kernel of another cell')
+    raise AssertionError('the unroll of another cell')
 
-  monkeypatch.setattr(recurrent_kernels, 'fits', lambda *arguments: True)
-  monkeypatch.setattr(recurrent_kernels, 'lstm', fail)
+  monkeypatch.setattr(gated_unrolls, 'lstm', fail)
   init, initial_state, _, unroll = make(core)
   inputs, start, _, _ = data()
   arguments = inputs, start, initial_state({}, B)

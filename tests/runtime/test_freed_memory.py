@@ -13,7 +13,7 @@ import resource
 
 from ftwax.runtime.device import freed_memory
 
-freed_memory.keep()
+freed_memory.keep({num_devices})
 import jax
 import jax.numpy as jnp
 
@@ -28,14 +28,14 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def _num_mapped_pages(**environment):
+def _num_mapped_pages(num_devices, **environment):
   inherited = {
     name: value
     for name, value in os.environ.items()
     if not name.startswith(('MALLOC_', 'GLIBC_'))
   }
   process = subprocess.run(
-    [sys.executable, '-c', _CALLS],
+    [sys.executable, '-c', _CALLS.format(num_devices=num_devices)],
     env={**inherited, 'JAX_PLATFORMS': 'cpu', **environment},
     capture_output=True,
     text=True,
@@ -48,7 +48,9 @@ def _num_mapped_pages(**environment):
 @pytest.mark.ci
 @pytest.mark.skipif(sys.platform != 'linux', reason='This is glibc.')
 def test_calls_use_the_same_pages_unless_the_user_configures_malloc():
-  kept = _num_mapped_pages()
-  returned = _num_mapped_pages(MALLOC_PERTURB_='0')
+  kept = _num_mapped_pages(1)
+  returned = _num_mapped_pages(1, MALLOC_PERTURB_='0')
   assert returned > 100_000  # 64 MB a call, in pages of 4 kB.
   assert kept < returned / 4
+  # Threads of several devices would wait for each other.
+  assert _num_mapped_pages(2) > 100_000

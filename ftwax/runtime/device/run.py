@@ -59,7 +59,7 @@ def prepare_run(
     TypeError: if the environment cannot be compiled.
     ValueError: if sizes or options are inconsistent.
   """
-  freed_memory.keep()
+  freed_memory.keep(1 if devices is None else len(devices))
   if isinstance(jnp.zeros(()), jax.core.Tracer):
     raise RuntimeError(
       'run_experiment must not be called inside a function that JAX traces, but'

@@ -1,4 +1,7 @@
-"""Kernels of whole unrolls, interpreted, against their steps."""
+"""Unrolls with backward passes by hand, also as kernels, against steps.
+
+Kernels are interpreted.
+"""
 
 import functools
 
@@ -8,7 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import recurrence, recurrent_cores, recurrent_kernels
+from ftwax.networks import (
+  gated_unrolls,
+  recurrence,
+  recurrent_cores,
+  recurrent_kernels,
+)
 
 # Rows are one block and a part of another.
 T, B, H, MEMBERS = 5, 19, 16, 2
@@ -35,8 +43,8 @@ def _gru_of_steps(gates, w_h, start, state):
 
 
 CORES = {
-  'lstm': (4, recurrent_kernels.lstm, _lstm_of_steps),
-  'gru': (3, recurrent_kernels.gru, _gru_of_steps),
+  'lstm': (4, gated_unrolls.lstm, _lstm_of_steps),
+  'gru': (3, gated_unrolls.gru, _gru_of_steps),
 }
 
 
@@ -69,21 +77,29 @@ def _assert_equal(found, expected):
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.fixture(params=[False, True], ids=['loop', 'kernel'], autouse=True)
+def fits(request, monkeypatch):
+  """Whether the kernels fit."""
+  monkeypatch.setattr(recurrent_kernels, 'fits', lambda *_: request.param)
+  # No weights stay in registers.
+  monkeypatch.setattr(recurrent_kernels, '_NUM_REGISTERS', 0)
+
+
 @pytest.mark.parametrize('name', CORES)
-def test_kernels_do_what_steps_do(name):
-  num_gates, kernel, of_steps = CORES[name]
+def test_unrolls_do_what_steps_do(name):
+  num_gates, unroll, of_steps = CORES[name]
   data = _data(num_gates)
-  _assert_equal(jax.jit(kernel)(*data), jax.jit(of_steps)(*data))
+  _assert_equal(jax.jit(unroll)(*data), jax.jit(of_steps)(*data))
   found, expected = (
     jax.jit(functools.partial(_values_and_gradients, each))(*data)
-    for each in (kernel, of_steps)
+    for each in (unroll, of_steps)
   )
   _assert_equal(found, expected)
 
 
 @pytest.mark.parametrize('name', CORES)
-def test_kernels_do_so_for_several_members_in_a_loop(name, monkeypatch):
-  num_gates, kernel, of_steps = CORES[name]
+def test_unrolls_do_so_for_several_members_in_a_loop(name):
+  num_gates, unroll, of_steps = CORES[name]
   data = _data(num_gates, (MEMBERS,))
 
   def each(unroll):
@@ -95,13 +111,23 @@ def test_kernels_do_so_for_several_members_in_a_loop(name, monkeypatch):
 
     return jax.jit(lambda: jax.lax.scan(loop, (), None, length=2))()
 
-  # No weights stay in registers.
-  monkeypatch.setattr(recurrent_kernels, '_NUM_REGISTERS', 0)
-  _assert_equal(each(kernel), each(of_steps))
+  _assert_equal(each(unroll), each(of_steps))
 
 
 @pytest.mark.parametrize('name', CORES)
-def test_cores_use_the_kernels_where_they_fit(name, monkeypatch):
+def test_sequences_that_devices_share_have_the_same_gradients(
+  name, monkeypatch
+):
+  monkeypatch.setattr(recurrent_kernels, 'fits', lambda *_: False)
+  num_gates, unroll, of_steps = CORES[name]
+  data = _data(num_gates)
+  with recurrence.batch_first(True):
+    found = jax.jit(functools.partial(_values_and_gradients, unroll))(*data)
+  _assert_equal(found, _values_and_gradients(of_steps, *data))
+
+
+@pytest.mark.parametrize('name', CORES)
+def test_cores_unroll_by_hand(name, monkeypatch):
   make = {'lstm': recurrent_cores.LSTM, 'gru': recurrent_cores.GRU}[name]
   options = {'forget_bias': 1.0} if name == 'lstm' else {}
 
@@ -109,19 +135,37 @@ def test_cores_use_the_kernels_where_they_fit(name, monkeypatch):
     core = make(H, **options).make()
     return core.unroll(inputs, start, core.initial_state(B))
 
-  transformed = hk.without_apply_rng(hk.transform(unroll))
+  def steps(inputs, start):
+    core = make(H, **options).make()
+    state, rows = core.initial_state(B), []
+    for inputs_t, start_t in zip(inputs, start, strict=True):
+      state = recurrence.reset_state(start_t, state)
+      output, state = core(inputs_t, state)
+      rows.append(output.features)
+    return recurrence.CoreOutput(jnp.stack(rows), {}), state
+
   gates, _, start, _ = _data(CORES[name][0])
-  params = transformed.init(jax.random.PRNGKey(0), gates, start)
-  expected = jax.jit(transformed.apply)(params, gates, start)
+  each = [hk.without_apply_rng(hk.transform(f)) for f in (unroll, steps)]
+  params = each[0].init(jax.random.PRNGKey(0), gates, start)
+  expected = jax.jit(each[1].apply)(params, gates, start)
   used = []
 
-  def kernel(*args):
+  def by_hand(*args):
     used.append(name)
     return CORES[name][1](*args)
 
-  monkeypatch.setattr(recurrent_kernels, 'fits', lambda *_: True)
-  monkeypatch.setattr(recurrent_kernels, name, kernel)
-  found = jax.jit(lambda *args: transformed.apply(*args))(params, gates, start)
+  monkeypatch.setattr(gated_unrolls, name, by_hand)
+  found = jax.jit(lambda *args: each[0].apply(*args))(params, gates, start)
   assert used == [name]
   assert jax.tree.structure(found) == jax.tree.structure(expected)
   _assert_equal(found, expected)
+
+
+@pytest.mark.parametrize('name', CORES)
+def test_what_does_not_fit_together_is_refused(name):
+  num_gates, unroll, _ = CORES[name]
+  gates, w_h, start, state = _data(num_gates)
+  with pytest.raises(
+    ValueError, match=r'inputs of unroll must have .* \[5, 18, ...\]'
+  ):
+    unroll(gates, w_h, start[:, 1:], state)
