@@ -19,9 +19,9 @@ from ftwax import import_guard, trees, types
 def counts_launches() -> bool:
   """Returns whether few kernels matter more than few operations.
 
-  Not on CPUs: packing costs acting 5% there, the hand-written unroll of an LSTM
-  28%, and unrolled returns take up to twice as long. Not with several devices
-  either: one vector would gather the rows that are split over them.
+  Not on CPUs: packing costs acting 5% there, `unrolling` costs an LSTM 28%, and
+  unrolled returns take up to twice as long. Not with several devices either:
+  one vector would gather the rows that are split over them.
   """
   return jax.default_backend() != 'cpu' and jax.device_count() == 1
 

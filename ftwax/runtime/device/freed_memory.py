@@ -16,9 +16,9 @@ def keep(num_devices: int) -> None:
 
   On a CPU, XLA allocates the temporary memory of a call anew. If it comes from
   the kernel each time, the kernel has to map and clear every page of it again,
-  which takes up to a fifth of the time of short calls (docs/internals.md). In
-  return the process may hold more memory, since blocks of other sizes do not
-  always fit into what is free.
+  which takes up to a fifth of the time of short calls. In return the process
+  may hold more memory, since blocks of other sizes do not always fit into what
+  is free.
 
   Call this before JAX starts its threads; later it has no effect. Without
   glibc, or if the environment configures its allocator, this does nothing. Nor
