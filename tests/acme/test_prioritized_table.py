@@ -233,7 +233,10 @@ def test_new_trajectories_get_the_largest_priority(make_parts):
   _add(adder, [(0, 100), (T, 100 + T)])
   assert largest.read() == 1.0
   priorities = tables.Priorities(client, OPTIONS)
-  keys = next(iterator).info.keys[:2]
+  seen = set()
+  for sample in _sample_until(iterator, seen, 4):
+    seen.update(sample.info.keys.tolist())
+  keys = np.array(sorted(seen)[:2], np.uint64)
   priorities.update(keys, np.array([np.nan, 5.0], np.float32))
   assert largest.read() == 5.0
   # As many samples as the table has items later, it is forgotten.
