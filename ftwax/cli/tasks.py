@@ -104,6 +104,8 @@ _ROWS: tuple[tuple[str, Settings], ...] = (
   ('CartPole-v1', _CARTPOLE),
   ('gymnax:CartPole-v1', _CARTPOLE),
   ('Pendulum-v1', Settings(fields={'agent.discount': 0.9})),
+  # A stroke pays off late: with 0.99 the mean return is 41 in place of 145.
+  ('Swimmer-v', Settings(fields={'agent.discount': 0.9999})),
   ('gymnax:Asterix-MinAtar', _MINATAR),
   ('gymnax:Breakout-MinAtar', _MINATAR),
   ('gymnax:Freeway-MinAtar', _MINATAR),

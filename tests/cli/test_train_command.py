@@ -87,6 +87,9 @@ def test_settings_of_vector_actions_go_by_the_kind_of_the_space():
   assert agent == ppo.PPOConfig.continuous()
   pendulum = launch.find('Pendulum-v1').build()
   assert pendulum.agent == ppo.PPOConfig.continuous(discount=0.9)
+  # Of any version.
+  swimmer = tasks.find('Swimmer-v4', is_continuous=True)
+  assert swimmer.fields['agent.discount'] == 0.9999
   impala_s = launch.find('Pendulum-v1', ['--agent=impala']).build().agent
   assert impala_s == impala.IMPALAConfig()
   assert not launch.find('MountainCar-v0').build().agent.separate_value
