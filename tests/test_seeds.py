@@ -61,11 +61,13 @@ def test_each_seed_of_a_page_is_read(tmp_path, monkeypatch):
 
 def test_pages_have_three_seeds_of_all():
   scores = seeds.read_defaults()
-  assert {'PPO', "SB3's PPO", 'IMPALA', 'A2C'} <= scores.keys()
+  assert list(scores) == ['PPO', "SB3's PPO", 'IMPALA', 'A2C', "SB3's A2C"]
   for name, values in scores.items():
     assert values.shape == (3, 3), name
     assert values.min() >= 0.0 and 0.0 < values.max() < 1.0, name
-  for name, values in seeds.read_cores().items():
+  cores = seeds.read_cores()
+  assert list(cores) == ['LSTM', 'RPTH']
+  for name, values in cores.items():
     assert values.shape == (3, 3), name
 
 

@@ -94,7 +94,7 @@ def dot(inputs: types.Array, weights: Weights, tap: Tap) -> types.Array:
     float32 [B, num_outputs].
   """
   del tap
-  return _product(inputs, weights.matrix)
+  return product(inputs, weights.matrix)
 
 
 def _dot_forward(
@@ -107,13 +107,14 @@ def _dot_backward(
   residuals: tuple[types.Array, types.Array], gradient: types.Array
 ) -> tuple[types.Array, None, Tap]:
   inputs, transposed = residuals
-  return _product(gradient, transposed), None, Tap(inputs, gradient)
+  return product(gradient, transposed), None, Tap(inputs, gradient)
 
 
 dot.defvjp(_dot_forward, _dot_backward)
 
 
-def _product(rows: types.Array, matrix: types.Array) -> types.Array:
+def product(rows: types.Array, matrix: types.Array) -> types.Array:
+  """Returns `rows @ matrix`, inside a loop."""
   # On a GPU XLA would let the product add what follows it, which then takes a
   # kernel before the product; other kernels add it on the way.
   return jax.lax.optimization_barrier(jnp.dot(rows, matrix))

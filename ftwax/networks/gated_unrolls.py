@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import scans, trees, types
-from ftwax.networks import recurrence, recurrent_kernels
+from ftwax.networks import deferred, recurrence, recurrent_kernels
 
 _Arrays = tuple[types.Array, ...]
 
@@ -190,7 +190,9 @@ def _unroll_and_keep(cell: Cell, w_h: Any, rows: Any, keeps: bool) -> Any:
   size = len(w_h)
 
   def product(rows: Any, first: int, last: int) -> _Arrays:
-    return _split(_dot(rows, w_h[:, size * first : size * last]), size)
+    return _split(
+      deferred.product(rows, w_h[:, size * first : size * last]), size
+    )
 
   def step(state: Any, inputs: Any) -> Any:
     gates, start = inputs
@@ -219,7 +221,7 @@ def _backward(cell: Cell, is_split: bool, kept: Any, cotangents: Any) -> Any:
 
   def product(rows: _Arrays, first: int) -> types.Array:
     matrix = transposed[size * first : size * (first + len(rows))]
-    return _dot(_join(rows), matrix)
+    return deferred.product(_join(rows), matrix)
 
   def step(gradient: Any, inputs: Any) -> Any:
     factors, d_output, start = inputs
@@ -248,12 +250,6 @@ def _sum_outer(
     return jnp.einsum('tbm,tbn->mn', rows, columns)
   m, n = rows.shape[-1], columns.shape[-1]
   return jnp.dot(rows.reshape(-1, m).T, columns.reshape(-1, n))
-
-
-def _dot(rows: types.Array, matrix: types.Array) -> types.Array:
-  # On a GPU XLA would let the product add what follows it, which then takes a
-  # kernel before the product; other kernels add it on the way.
-  return jax.lax.optimization_barrier(jnp.dot(rows, matrix))
 
 
 def _reset(start: types.Array, leaves: _Arrays) -> _Arrays:

@@ -83,6 +83,7 @@ def fits(request, monkeypatch):
   monkeypatch.setattr(recurrent_kernels, 'fits', lambda *_: request.param)
   # No weights stay in registers.
   monkeypatch.setattr(recurrent_kernels, '_NUM_REGISTERS', 0)
+  return request.param
 
 
 @pytest.mark.parametrize('name', CORES)
@@ -127,7 +128,9 @@ def test_sequences_that_devices_share_have_the_same_gradients(
 
 
 @pytest.mark.parametrize('name', CORES)
-def test_cores_unroll_by_hand(name, monkeypatch):
+def test_cores_unroll_by_hand_in_kernels_where_they_fit(
+  name, monkeypatch, fits
+):
   make = {'lstm': recurrent_cores.LSTM, 'gru': recurrent_cores.GRU}[name]
   options = {'forget_bias': 1.0} if name == 'lstm' else {}
 
@@ -154,9 +157,16 @@ def test_cores_unroll_by_hand(name, monkeypatch):
     used.append(name)
     return CORES[name][1](*args)
 
+  run_kernels = recurrent_kernels.unroll_rows
+
+  def in_kernels(*args):
+    used.append('kernels')
+    return run_kernels(*args)
+
   monkeypatch.setattr(gated_unrolls, name, by_hand)
+  monkeypatch.setattr(recurrent_kernels, 'unroll_rows', in_kernels)
   found = jax.jit(lambda *args: each[0].apply(*args))(params, gates, start)
-  assert used == [name]
+  assert used == [name, *(['kernels'] if fits else [])]
   assert jax.tree.structure(found) == jax.tree.structure(expected)
   _assert_equal(found, expected)
 
